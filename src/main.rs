@@ -1,0 +1,7 @@
+//! The `assize` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    assize::cli::main()
+}

@@ -1,0 +1,3 @@
+//! The model: one decoder, families as values.
+
+pub mod batch;
