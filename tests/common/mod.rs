@@ -64,3 +64,14 @@ pub fn stdout_of(output: &Output) -> String {
 fn last_line(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().lines().last().unwrap_or("no message").to_owned()
 }
+
+/// A verdict line without what depends on the moment: milliseconds, and how much of the prompt was found in the cache.
+pub fn timeless(line: &str) -> String {
+    let mut verdict: serde_json::Value = serde_json::from_str(line).expect("a verdict line is JSON");
+    let fields = verdict.as_object_mut().expect("a verdict is an object");
+    fields.shift_remove("milliseconds");
+    if let Some(tokens) = fields.get_mut("tokens").and_then(serde_json::Value::as_object_mut) {
+        tokens.shift_remove("cached");
+    }
+    verdict.to_string()
+}
