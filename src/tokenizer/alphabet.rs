@@ -55,7 +55,15 @@ mod tests {
         for (value, character) in characters().into_iter().enumerate() {
             assert_eq!(byte(character), Some(value as u8));
         }
-        assert_eq!([character(b' '), character(b'\n'), character(0), character(0xAD)], ['Ġ', 'Ċ', 'Ā', 'Ń']);
+        assert_eq!(
+            [
+                character(b' '),
+                character(b'\n'),
+                character(0),
+                character(0xAD)
+            ],
+            ['Ġ', 'Ċ', 'Ā', 'Ń']
+        );
         assert_eq!(byte(' '), None);
         assert_eq!(byte('\u{144}'), None);
     }

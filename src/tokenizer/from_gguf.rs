@@ -13,7 +13,9 @@ use sha2::{Digest, Sha256};
 
 /// Builds the tokenizer.
 pub(super) fn build(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
-    let model = metadata.string("tokenizer.ggml.model").ok_or_else(|| missing("tokenizer.ggml.model"))?;
+    let model = metadata
+        .string("tokenizer.ggml.model")
+        .ok_or_else(|| missing("tokenizer.ggml.model"))?;
     match model {
         "llama" => by_score(metadata),
         "gpt2" => byte_level(metadata),
@@ -28,11 +30,15 @@ fn by_score(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
         ));
     }
     let vocabulary = vocabulary(metadata, Spelling::BlankMark)?;
-    let scores = metadata.floats("tokenizer.ggml.scores").ok_or_else(|| missing("tokenizer.ggml.scores"))?;
+    let scores = metadata
+        .floats("tokenizer.ggml.scores")
+        .ok_or_else(|| missing("tokenizer.ggml.scores"))?;
     let scores: Vec<f32> = scores.into_iter().map(|score| score as f32).collect();
     let merge = ScoreMerge::new(&vocabulary, &scores)?;
     let mut fingerprint = Sha256::new_with_prefix("gguf llama");
-    scores.iter().for_each(|score| fingerprint.update(score.to_le_bytes()));
+    scores
+        .iter()
+        .for_each(|score| fingerprint.update(score.to_le_bytes()));
     let bos = match token(metadata, "tokenizer.ggml.bos_token_id", &vocabulary)? {
         Some(token) => Some(token),
         None => vocabulary.find("<s>", |kind| kind == Kind::Control),
@@ -40,9 +46,13 @@ fn by_score(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
     let absorbs = blank_absorbing(metadata, &vocabulary);
     let parts = Parts {
         merge: Merge::Score(merge),
-        dummy_blank: metadata.boolean("tokenizer.ggml.add_space_prefix").unwrap_or(true),
+        dummy_blank: metadata
+            .boolean("tokenizer.ggml.add_space_prefix")
+            .unwrap_or(true),
         bos,
-        adds_bos: metadata.boolean("tokenizer.ggml.add_bos_token").unwrap_or(bos.is_some()),
+        adds_bos: metadata
+            .boolean("tokenizer.ggml.add_bos_token")
+            .unwrap_or(bos.is_some()),
         eos: token(metadata, "tokenizer.ggml.eos_token_id", &vocabulary)?,
         ends: ends(metadata, &vocabulary)?,
         absorbs,
@@ -56,21 +66,34 @@ fn byte_level(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
     let name = pre_tokenizer(metadata)?;
     let named = split::named(name).ok_or_else(|| TokenizerError::PreTokenizer(name.to_owned()))?;
     let vocabulary = vocabulary(metadata, Spelling::ByteLevel)?;
-    let lines = metadata.strings("tokenizer.ggml.merges").ok_or_else(|| missing("tokenizer.ggml.merges"))?;
+    let lines = metadata
+        .strings("tokenizer.ggml.merges")
+        .ok_or_else(|| missing("tokenizer.ggml.merges"))?;
     let mut fingerprint = Sha256::new_with_prefix("gguf gpt2");
-    for text in named.patterns.iter().copied().chain(lines.iter().map(String::as_str)) {
+    for text in named
+        .patterns
+        .iter()
+        .copied()
+        .chain(lines.iter().map(String::as_str))
+    {
         fingerprint.update((text.len() as u64).to_le_bytes());
         fingerprint.update(text);
     }
     fingerprint.update([u8::from(named.ignore_merges)]);
-    let merges = lines.iter().enumerate().map(|(rank, line)| merge_of(rank, line)).collect::<Result<_, _>>()?;
+    let merges = lines
+        .iter()
+        .enumerate()
+        .map(|(rank, line)| merge_of(rank, line))
+        .collect::<Result<_, _>>()?;
     let splitter = Splitter::new(named.patterns.iter().copied())?;
     let merge = RankMerge::new(&vocabulary, merges, Some(splitter), named.ignore_merges)?;
     let parts = Parts {
         merge: Merge::ByteLevel(merge),
         dummy_blank: false,
         bos: token(metadata, "tokenizer.ggml.bos_token_id", &vocabulary)?,
-        adds_bos: metadata.boolean("tokenizer.ggml.add_bos_token").unwrap_or(named.adds_bos),
+        adds_bos: metadata
+            .boolean("tokenizer.ggml.add_bos_token")
+            .unwrap_or(named.adds_bos),
         eos: token(metadata, "tokenizer.ggml.eos_token_id", &vocabulary)?,
         ends: ends(metadata, &vocabulary)?,
         absorbs: Vec::new(),
@@ -97,19 +120,29 @@ fn merge_of(rank: usize, line: &str) -> Result<(String, String), TokenizerError>
     let first = line.chars().next().map_or(0, char::len_utf8);
     match line[first..].split_once(' ') {
         Some((rest, right)) => Ok((format!("{}{rest}", &line[..first]), right.to_owned())),
-        None => Err(TokenizerError::Refused(format!("merge {rank} is not two pieces: {line:?}"))),
+        None => Err(TokenizerError::Refused(format!(
+            "merge {rank} is not two pieces: {line:?}"
+        ))),
     }
 }
 
 fn vocabulary(metadata: &Metadata, spelling: Spelling) -> Result<Vocabulary, TokenizerError> {
-    let pieces = metadata.strings("tokenizer.ggml.tokens").ok_or_else(|| missing("tokenizer.ggml.tokens"))?;
+    let pieces = metadata
+        .strings("tokenizer.ggml.tokens")
+        .ok_or_else(|| missing("tokenizer.ggml.tokens"))?;
     let mut kinds = match metadata.integers("tokenizer.ggml.token_type") {
-        Some(types) => types.into_iter().enumerate().map(|(id, kind)| kind_of(id, kind)).collect::<Result<_, _>>()?,
+        Some(types) => types
+            .into_iter()
+            .enumerate()
+            .map(|(id, kind)| kind_of(id, kind))
+            .collect::<Result<_, _>>()?,
         None => vec![Kind::Normal; pieces.len()],
     };
     // What begins or ends a sequence steers the model, whatever its type says.
     for key in BOUNDARIES {
-        let token = metadata.integer(key).and_then(|token| usize::try_from(token).ok());
+        let token = metadata
+            .integer(key)
+            .and_then(|token| usize::try_from(token).ok());
         if let Some(kind) = token.and_then(|token| kinds.get_mut(token)) {
             *kind = Kind::Control;
         }
@@ -134,23 +167,40 @@ fn kind_of(id: usize, kind: i64) -> Result<Kind, TokenizerError> {
         // Type 0 is "undefined": nothing may make it.
         0 | 5 => Kind::Unused,
         6 => Kind::Byte,
-        other => return Err(TokenizerError::Refused(format!("token {id} has the unknown type {other}"))),
+        other => {
+            return Err(TokenizerError::Refused(format!(
+                "token {id} has the unknown type {other}"
+            )));
+        }
     })
 }
 
 /// A token that the metadata names, checked against the vocabulary.
-fn token(metadata: &Metadata, key: &str, vocabulary: &Vocabulary) -> Result<Option<u32>, TokenizerError> {
-    let Some(token) = metadata.integer(key) else { return Ok(None) };
+fn token(
+    metadata: &Metadata,
+    key: &str,
+    vocabulary: &Vocabulary,
+) -> Result<Option<u32>, TokenizerError> {
+    let Some(token) = metadata.integer(key) else {
+        return Ok(None);
+    };
     match u32::try_from(token) {
         Ok(token) if (token as usize) < vocabulary.len() => Ok(Some(token)),
-        _ => Err(TokenizerError::Refused(format!("{key} is {token}, outside the vocabulary of {}", vocabulary.len()))),
+        _ => Err(TokenizerError::Refused(format!(
+            "{key} is {token}, outside the vocabulary of {}",
+            vocabulary.len()
+        ))),
     }
 }
 
 fn ends(metadata: &Metadata, vocabulary: &Vocabulary) -> Result<Vec<u32>, TokenizerError> {
     let keys = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
     let named = keys.into_iter().map(|key| token(metadata, key, vocabulary));
-    Ok(named.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    Ok(named
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .flatten()
+        .collect())
 }
 
 /// Phi-3 was trained with the blanks behind its turn markers left out, which GGUF metadata has no key for.
@@ -159,7 +209,11 @@ fn blank_absorbing(metadata: &Metadata, vocabulary: &Vocabulary) -> Vec<u32> {
         return Vec::new();
     }
     let turn = |piece: &str| !matches!(piece, "<unk>" | "<s>" | "<|endoftext|>");
-    vocabulary.iter().filter(|(_, piece, kind)| *kind == Kind::Control && turn(piece)).map(|(id, _, _)| id).collect()
+    vocabulary
+        .iter()
+        .filter(|(_, piece, kind)| *kind == Kind::Control && turn(piece))
+        .map(|(id, _, _)| id)
+        .collect()
 }
 
 fn missing(key: &str) -> TokenizerError {
@@ -173,7 +227,10 @@ mod tests {
     #[test]
     fn merges_are_two_pieces() {
         let check = |line: &str, left: &str, right: &str| {
-            assert_eq!(merge_of(0, line).expect("two pieces"), (left.to_owned(), right.to_owned()));
+            assert_eq!(
+                merge_of(0, line).expect("two pieces"),
+                (left.to_owned(), right.to_owned())
+            );
         };
         check("Ġ t", "Ġ", "t");
         check("  a", " ", "a");

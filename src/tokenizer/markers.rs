@@ -33,19 +33,34 @@ struct Searcher {
 
 impl Markers {
     /// Builds the searchers. `absorbs` says which control tokens take the blanks after them along.
-    pub(super) fn new(vocabulary: &Vocabulary, absorbs: impl Fn(u32) -> bool) -> Result<Self, TokenizerError> {
-        let absorbs: Vec<bool> = vocabulary.iter().map(|(id, _, kind)| kind == Kind::Control && absorbs(id)).collect();
+    pub(super) fn new(
+        vocabulary: &Vocabulary,
+        absorbs: impl Fn(u32) -> bool,
+    ) -> Result<Self, TokenizerError> {
+        let absorbs: Vec<bool> = vocabulary
+            .iter()
+            .map(|(id, _, kind)| kind == Kind::Control && absorbs(id))
+            .collect();
         Ok(Markers {
             plain: Searcher::new(vocabulary, |kind| kind == Kind::UserDefined)?,
             parse: Searcher::new(vocabulary, |kind| {
                 matches!(kind, Kind::UserDefined | Kind::Control | Kind::Unknown)
             })?,
-            absorbs: if absorbs.contains(&true) { absorbs } else { Vec::new() },
+            absorbs: if absorbs.contains(&true) {
+                absorbs
+            } else {
+                Vec::new()
+            },
         })
     }
 
     /// Cuts the text at its markers and hands on the spans in order; empty text is left out.
-    pub(super) fn split<'a>(&self, text: &'a str, specials: Specials, mut take: impl FnMut(Span<'a>)) {
+    pub(super) fn split<'a>(
+        &self,
+        text: &'a str,
+        specials: Specials,
+        mut take: impl FnMut(Span<'a>),
+    ) {
         let searcher = match specials {
             Specials::Plain => &self.plain,
             Specials::Parse => &self.parse,
@@ -64,7 +79,10 @@ impl Markers {
                 at = found.end();
                 if self.absorbs.get(token as usize).copied().unwrap_or(false) {
                     let rest = &text[at..];
-                    at += rest.len() - rest.trim_start_matches(|character: char| character.is_ascii_whitespace()).len();
+                    at += rest.len()
+                        - rest
+                            .trim_start_matches(|character: char| character.is_ascii_whitespace())
+                            .len();
                 }
             }
         }
@@ -75,16 +93,24 @@ impl Markers {
 }
 
 impl Searcher {
-    fn new(vocabulary: &Vocabulary, wanted: impl Fn(Kind) -> bool) -> Result<Option<Self>, TokenizerError> {
-        let markers = vocabulary.iter().filter(|(_, piece, kind)| !piece.is_empty() && wanted(*kind));
-        let (tokens, pieces): (Vec<u32>, Vec<&str>) = markers.map(|(id, piece, _)| (id, piece)).unzip();
+    fn new(
+        vocabulary: &Vocabulary,
+        wanted: impl Fn(Kind) -> bool,
+    ) -> Result<Option<Self>, TokenizerError> {
+        let markers = vocabulary
+            .iter()
+            .filter(|(_, piece, kind)| !piece.is_empty() && wanted(*kind));
+        let (tokens, pieces): (Vec<u32>, Vec<&str>) =
+            markers.map(|(id, piece, _)| (id, piece)).unzip();
         if tokens.is_empty() {
             return Ok(None);
         }
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(pieces)
-            .map_err(|error| TokenizerError::Refused(format!("the special tokens are too many: {error}")))?;
+            .map_err(|error| {
+                TokenizerError::Refused(format!("the special tokens are too many: {error}"))
+            })?;
         Ok(Some(Searcher { automaton, tokens }))
     }
 }
@@ -104,7 +130,8 @@ mod tests {
         ];
         let pieces = entries.iter().map(|(piece, _)| piece.to_string()).collect();
         let kinds = entries.iter().map(|(_, kind)| *kind).collect();
-        let vocabulary = Vocabulary::new(pieces, kinds, Spelling::BlankMark).expect("a good vocabulary");
+        let vocabulary =
+            Vocabulary::new(pieces, kinds, Spelling::BlankMark).expect("a good vocabulary");
         let markers = Markers::new(&vocabulary, |id| id == 3).expect("few markers");
         let mut spans = Vec::new();
         markers.split(text, specials, |span| spans.push(span));
@@ -115,11 +142,19 @@ mod tests {
     fn markers_are_leftmost_and_longest() {
         use Span::{Marker, Text};
         check("", Specials::Parse, &[]);
-        check("a\n\n\na", Specials::Plain, &[Text("a"), Marker(2), Marker(1), Text("a")]);
+        check(
+            "a\n\n\na",
+            Specials::Plain,
+            &[Text("a"), Marker(2), Marker(1), Text("a")],
+        );
         check("<s>a", Specials::Plain, &[Text("<s>a")]);
         check("<s>a", Specials::Parse, &[Marker(0), Text("a")]);
         check("<s> a", Specials::Parse, &[Marker(0), Text(" a")]);
-        check("<|end|> \n a<|end|> ", Specials::Parse, &[Marker(3), Text("a"), Marker(3)]);
+        check(
+            "<|end|> \n a<|end|> ",
+            Specials::Parse,
+            &[Marker(3), Text("a"), Marker(3)],
+        );
         check("<|end|>  a", Specials::Parse, &[Marker(3), Text("a")]);
     }
 }

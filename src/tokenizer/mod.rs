@@ -64,7 +64,9 @@ pub enum TokenizerError {
     #[error("{0}")]
     Refused(String),
     /// `tokenizer.ggml.model`, or the model of a `tokenizer.json`, is of a kind that is not supported.
-    #[error("the tokenizer model {0:?} is not supported; llama (SPM) and gpt2 (byte-level BPE) are")]
+    #[error(
+        "the tokenizer model {0:?} is not supported; llama (SPM) and gpt2 (byte-level BPE) are"
+    )]
     Model(String),
     /// The way in which text is cut into words is not known, so every guess would be silently wrong.
     #[error("the pre-tokenizer {0:?} is not known")]
@@ -82,7 +84,9 @@ pub enum TokenizerError {
     #[error("the chat template does not keep the messages: {0}")]
     TemplateContent(String),
     /// The model brings no template, and its vocabulary proves none.
-    #[error("the model has no chat template, and its vocabulary does not tell which one it was trained with")]
+    #[error(
+        "the model has no chat template, and its vocabulary does not tell which one it was trained with"
+    )]
     NoTemplate,
 }
 
@@ -213,8 +217,13 @@ impl Tokenizer {
 
     /// The text of the tokens, control tokens left out, invalid UTF-8 replaced.
     pub fn decode(&self, tokens: &[u32]) -> String {
-        let bytes: Vec<u8> = tokens.iter().flat_map(|&token| self.bytes(token)).copied().collect();
-        String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+        let bytes: Vec<u8> = tokens
+            .iter()
+            .flat_map(|&token| self.bytes(token))
+            .copied()
+            .collect();
+        String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 
     /// sha256 of the vocabulary, merges and settings, in hex.
@@ -242,10 +251,19 @@ impl Tokenizer {
     }
 
     fn is_marker(&self, token: u32) -> bool {
-        matches!(self.vocabulary.kind(token), Kind::Control | Kind::Unknown | Kind::UserDefined)
+        matches!(
+            self.vocabulary.kind(token),
+            Kind::Control | Kind::Unknown | Kind::UserDefined
+        )
     }
 
-    fn append(&self, text: &str, specials: Specials, mut position: Position, tokens: &mut Vec<u32>) {
+    fn append(
+        &self,
+        text: &str,
+        specials: Specials,
+        mut position: Position,
+        tokens: &mut Vec<u32>,
+    ) {
         self.markers.split(text, specials, |span| match span {
             Span::Marker(token) => {
                 tokens.push(token);
@@ -254,7 +272,9 @@ impl Tokenizer {
             Span::Text(text) => {
                 match &self.merge {
                     Merge::ByteLevel(merge) => merge.encode(text, tokens),
-                    Merge::BlankMark(merge) => merge.encode(&self.mark_blanks(text, position), tokens),
+                    Merge::BlankMark(merge) => {
+                        merge.encode(&self.mark_blanks(text, position), tokens)
+                    }
                     Merge::Score(merge) => merge.encode(&self.mark_blanks(text, position), tokens),
                 }
                 position = Position::Inside;
@@ -267,41 +287,84 @@ impl Tokenizer {
         if self.dummy_blank && position == Position::Start {
             marked.push(BLANK_MARK);
         }
-        marked.extend(text.chars().map(|character| if character == ' ' { BLANK_MARK } else { character }));
+        marked.extend(text.chars().map(|character| {
+            if character == ' ' {
+                BLANK_MARK
+            } else {
+                character
+            }
+        }));
         marked
     }
 
     /// Checks what both kinds of file must fulfil, and builds what they share.
     fn assemble(parts: Parts) -> Result<Self, TokenizerError> {
-        let Parts { vocabulary, merge, dummy_blank, bos, adds_bos, eos, ends, absorbs, mut fingerprint } = parts;
+        let Parts {
+            vocabulary,
+            merge,
+            dummy_blank,
+            bos,
+            adds_bos,
+            eos,
+            ends,
+            absorbs,
+            mut fingerprint,
+        } = parts;
         for (name, token) in [("BOS", bos), ("EOS", eos)] {
             if token.is_some_and(|token| token as usize >= vocabulary.len()) {
-                return Err(TokenizerError::Refused(format!("the {name} token lies outside the vocabulary")));
+                return Err(TokenizerError::Refused(format!(
+                    "the {name} token lies outside the vocabulary"
+                )));
             }
         }
         if adds_bos && bos.is_none() {
-            return Err(TokenizerError::Refused("prompts shall start with BOS, but no BOS token is named".into()));
+            return Err(TokenizerError::Refused(
+                "prompts shall start with BOS, but no BOS token is named".into(),
+            ));
         }
-        let known = vocabulary.iter().filter(|(_, piece, kind)| *kind == Kind::Control && END_PIECES.contains(piece));
-        let mut stops: Vec<u32> = known.map(|(token, _, _)| token).chain(eos).chain(ends).collect();
+        let known = vocabulary
+            .iter()
+            .filter(|(_, piece, kind)| *kind == Kind::Control && END_PIECES.contains(piece));
+        let mut stops: Vec<u32> = known
+            .map(|(token, _, _)| token)
+            .chain(eos)
+            .chain(ends)
+            .collect();
         stops.retain(|&token| (token as usize) < vocabulary.len());
         stops.sort_unstable();
         stops.dedup();
         if stops.is_empty() {
-            return Err(TokenizerError::Refused("the vocabulary has no token that ends an answer".into()));
+            return Err(TokenizerError::Refused(
+                "the vocabulary has no token that ends an answer".into(),
+            ));
         }
         vocabulary.feed(&mut fingerprint);
         fingerprint.update([u8::from(dummy_blank), u8::from(adds_bos)]);
         for list in [&bos.into_iter().collect(), &stops, &absorbs] {
             fingerprint.update((list.len() as u64).to_le_bytes());
-            list.iter().for_each(|token| fingerprint.update(token.to_le_bytes()));
+            list.iter()
+                .for_each(|token| fingerprint.update(token.to_le_bytes()));
         }
         let markers = Markers::new(&vocabulary, |token| absorbs.contains(&token))?;
         let digest = hex(fingerprint);
-        Ok(Tokenizer { vocabulary, markers, merge, dummy_blank, bos, adds_bos, eos, stops, digest })
+        Ok(Tokenizer {
+            vocabulary,
+            markers,
+            merge,
+            dummy_blank,
+            bos,
+            adds_bos,
+            eos,
+            stops,
+            digest,
+        })
     }
 }
 
 fn hex(digest: Sha256) -> String {
-    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

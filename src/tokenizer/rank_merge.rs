@@ -48,8 +48,14 @@ impl RankMerge {
             .ignore_merges(ignore_merges)
             .cache_capacity(CACHED_WORDS)
             .build()
-            .map_err(|error| TokenizerError::Refused(format!("the merges can't be used: {error}")))?;
-        Ok(RankMerge { model, byte_level: splitter.map(|splitter| (splitter, alphabet::characters())), bytes })
+            .map_err(|error| {
+                TokenizerError::Refused(format!("the merges can't be used: {error}"))
+            })?;
+        Ok(RankMerge {
+            model,
+            byte_level: splitter.map(|splitter| (splitter, alphabet::characters())),
+            bytes,
+        })
     }
 
     /// Appends the tokens of `text`.
@@ -71,7 +77,10 @@ impl RankMerge {
     fn merge(&self, written: &str, word: &str, out: &mut Vec<u32>) {
         match self.model.tokenize(written) {
             Ok(tokens) => out.extend(tokens.into_iter().map(|token| token.id)),
-            Err(_) => out.extend(word.bytes().filter_map(|byte| self.bytes[usize::from(byte)])),
+            Err(_) => out.extend(
+                word.bytes()
+                    .filter_map(|byte| self.bytes[usize::from(byte)]),
+            ),
         }
     }
 }
@@ -103,7 +112,9 @@ fn byte_tokens(
     let mut bytes = [None; 256];
     if byte_level {
         for (slot, character) in bytes.iter_mut().zip(alphabet::characters()) {
-            *slot = tokens.get(character.encode_utf8(&mut [0; 4]) as &str).copied();
+            *slot = tokens
+                .get(character.encode_utf8(&mut [0; 4]) as &str)
+                .copied();
         }
     } else {
         for (token, piece, kind) in vocabulary.iter() {
@@ -131,11 +142,22 @@ mod tests {
 
     fn byte_level(merges: &[(&str, &str)], extra: &[&str]) -> Result<RankMerge, TokenizerError> {
         let characters = alphabet::characters().map(String::from);
-        let pieces: Vec<String> = characters.into_iter().chain(extra.iter().map(|piece| piece.to_string())).collect();
+        let pieces: Vec<String> = characters
+            .into_iter()
+            .chain(extra.iter().map(|piece| piece.to_string()))
+            .collect();
         let kinds = vec![Kind::Normal; pieces.len()];
         let vocabulary = Vocabulary::new(pieces, kinds, Spelling::ByteLevel)?;
-        let merges = merges.iter().map(|(left, right)| (left.to_string(), right.to_string())).collect();
-        RankMerge::new(&vocabulary, merges, Some(Splitter::new([super::super::split::BYTE_LEVEL])?), false)
+        let merges = merges
+            .iter()
+            .map(|(left, right)| (left.to_string(), right.to_string()))
+            .collect();
+        RankMerge::new(
+            &vocabulary,
+            merges,
+            Some(Splitter::new([super::super::split::BYTE_LEVEL])?),
+            false,
+        )
     }
 
     #[test]

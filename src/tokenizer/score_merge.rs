@@ -62,7 +62,11 @@ impl ScoreMerge {
                 }
                 Kind::Normal | Kind::UserDefined | Kind::Unused => {
                     // Adding zero makes a negative zero a positive one, so that the two tie.
-                    let entry = Entry { token, score: score + 0.0, unused: kind == Kind::Unused };
+                    let entry = Entry {
+                        token,
+                        score: score + 0.0,
+                        unused: kind == Kind::Unused,
+                    };
                     pieces.entry(piece.into()).or_insert(entry);
                 }
             }
@@ -70,10 +74,15 @@ impl ScoreMerge {
         let mut table = [0; 256];
         for (byte, (slot, token)) in table.iter_mut().zip(bytes).enumerate() {
             *slot = token.ok_or_else(|| {
-                TokenizerError::Refused(format!("the vocabulary has no token for byte 0x{byte:02X}: some text would be lost"))
+                TokenizerError::Refused(format!(
+                    "the vocabulary has no token for byte 0x{byte:02X}: some text would be lost"
+                ))
             })?;
         }
-        Ok(ScoreMerge { pieces, bytes: table })
+        Ok(ScoreMerge {
+            pieces,
+            bytes: table,
+        })
     }
 
     /// Appends the tokens of `text`.
@@ -136,7 +145,12 @@ impl ScoreMerge {
     ) {
         let joined = &text[symbols[left].start..symbols[right].end];
         if let Some(entry) = self.pieces.get(joined) {
-            queue.push(Pair { score: entry.score, left, right, length: joined.len() });
+            queue.push(Pair {
+                score: entry.score,
+                left,
+                right,
+                length: joined.len(),
+            });
             if entry.unused {
                 joints.insert(joined, symbols[left].end - symbols[left].start);
             }
@@ -161,7 +175,9 @@ impl ScoreMerge {
 
 impl Ord for Pair {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.score.total_cmp(&other.score).then(other.left.cmp(&self.left))
+        self.score
+            .total_cmp(&other.score)
+            .then(other.left.cmp(&self.left))
     }
 }
 
@@ -194,7 +210,8 @@ mod tests {
             kinds.push(*kind);
             scores.push(*score);
         }
-        let vocabulary = Vocabulary::new(names, kinds, Spelling::BlankMark).expect("a good vocabulary");
+        let vocabulary =
+            Vocabulary::new(names, kinds, Spelling::BlankMark).expect("a good vocabulary");
         let merge = ScoreMerge::new(&vocabulary, &scores).expect("all bytes are there");
         let mut tokens = Vec::new();
         merge.encode(text, &mut tokens);
@@ -204,22 +221,53 @@ mod tests {
     #[test]
     fn the_highest_score_is_joined_first_and_the_leftmost_on_ties() {
         use Kind::{Control, Normal, Unused};
-        let pieces = [("a", Normal, -9.0), ("b", Normal, -9.0), ("ab", Normal, -2.0), ("ba", Normal, -1.0)];
+        let pieces = [
+            ("a", Normal, -9.0),
+            ("b", Normal, -9.0),
+            ("ab", Normal, -2.0),
+            ("ba", Normal, -1.0),
+        ];
         check(&pieces, "", &[]);
         check(&pieces, "aba", &[256, 259]);
         check(&pieces, "abab", &[256, 259, 257]);
-        check(&[("a", Normal, 0.0), ("aa", Normal, -1.0)], "aaa", &[257, 256]);
-        check(&[("a", Normal, 0.0), ("aa", Normal, -1.0), ("aaa", Normal, 1.0)], "aaaaa", &[258, 257]);
-        check(&[("<", Normal, 0.0), ("s>", Normal, 0.0), ("<s>", Control, 9.0)], "<s>", &[256, 257]);
+        check(
+            &[("a", Normal, 0.0), ("aa", Normal, -1.0)],
+            "aaa",
+            &[257, 256],
+        );
+        check(
+            &[
+                ("a", Normal, 0.0),
+                ("aa", Normal, -1.0),
+                ("aaa", Normal, 1.0),
+            ],
+            "aaaaa",
+            &[258, 257],
+        );
+        check(
+            &[
+                ("<", Normal, 0.0),
+                ("s>", Normal, 0.0),
+                ("<s>", Control, 9.0),
+            ],
+            "<s>",
+            &[256, 257],
+        );
         check(&[("é", Normal, 0.0)], "éß\0", &[256, 0xC3, 0x9F, 0]);
-        let pieces = [("a", Normal, 0.0), ("ab", Unused, 1.0), ("abc", Normal, 2.0), ("b", Normal, 0.0)];
+        let pieces = [
+            ("a", Normal, 0.0),
+            ("ab", Unused, 1.0),
+            ("abc", Normal, 2.0),
+            ("b", Normal, 0.0),
+        ];
         check(&pieces, "ab", &[256, 259]);
         check(&pieces, "abc", &[258]);
     }
 
     #[test]
     fn a_vocabulary_that_cannot_spell_every_byte_is_refused() {
-        let vocabulary = Vocabulary::new(vec!["a".into()], vec![Kind::Normal], Spelling::BlankMark).expect("a table");
+        let vocabulary = Vocabulary::new(vec!["a".into()], vec![Kind::Normal], Spelling::BlankMark)
+            .expect("a table");
         assert!(ScoreMerge::new(&vocabulary, &[0.0]).is_err());
         assert!(ScoreMerge::new(&vocabulary, &[]).is_err());
     }

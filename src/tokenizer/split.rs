@@ -73,12 +73,23 @@ pub(super) fn named(name: &str) -> Option<Named> {
         "qwen2" | "deepseek-r1-qwen" | "stablelm2" => &[QWEN2],
         "starcoder" | "refact" | "command-r" | "smollm" | "codeshell" => &[DIGIT, GPT2],
         "falcon" => &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"[0-9][0-9][0-9]"],
-        "deepseek-llm" => &[LINE_END, DEEPSEEK_LETTERS, DEEPSEEK_SIGNS, r"\s+$", EAST_ASIAN, r"\p{N}+"],
+        "deepseek-llm" => &[
+            LINE_END,
+            DEEPSEEK_LETTERS,
+            DEEPSEEK_SIGNS,
+            r"\s+$",
+            EAST_ASIAN,
+            r"\p{N}+",
+        ],
         "deepseek-coder" => &[LINE_END, r"\s?\p{L}+", r"\s?\p{P}+", EAST_ASIAN, DIGIT],
         _ => return None,
     };
     let llama3 = matches!(name, "llama-bpe" | "llama3" | "llama-v3");
-    Some(Named { patterns, ignore_merges: llama3, adds_bos: llama3 })
+    Some(Named {
+        patterns,
+        ignore_merges: llama3,
+        adds_bos: llama3,
+    })
 }
 
 /// The pattern of the `ByteLevel` pre-tokenizer of `tokenizer.json`.
@@ -86,8 +97,13 @@ pub(super) const BYTE_LEVEL: &str = GPT2;
 
 impl Splitter {
     /// Compiles the patterns. A pattern that needs backtracking is refused.
-    pub(super) fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, TokenizerError> {
-        let rules = patterns.into_iter().map(Rule::new).collect::<Result<_, _>>()?;
+    pub(super) fn new<'a>(
+        patterns: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, TokenizerError> {
+        let rules = patterns
+            .into_iter()
+            .map(Rule::new)
+            .collect::<Result<_, _>>()?;
         Ok(Splitter { rules })
     }
 
@@ -133,9 +149,15 @@ impl Rule {
             Some(stem) => (format!("{stem}{BLANKS_GROUP}"), true),
             None => (pattern.to_owned(), false),
         };
-        let regex = Regex::new(&pattern)
-            .map_err(|error| TokenizerError::Refused(format!("the pre-tokenizer's pattern can't be used: {error}")))?;
-        Ok(Rule { regex, keeps_last_blank })
+        let regex = Regex::new(&pattern).map_err(|error| {
+            TokenizerError::Refused(format!(
+                "the pre-tokenizer's pattern can't be used: {error}"
+            ))
+        })?;
+        Ok(Rule {
+            regex,
+            keeps_last_blank,
+        })
     }
 
     /// The next match from `at` on, as a range of `text`.
@@ -147,7 +169,10 @@ impl Rule {
             return Some((start, end));
         }
         // Only now is it worth asking which alternative matched.
-        let blanks = self.regex.captures_at(text, start).and_then(|groups| groups.name("blanks"));
+        let blanks = self
+            .regex
+            .captures_at(text, start)
+            .and_then(|groups| groups.name("blanks"));
         let last = last.map_or(0, char::len_utf8);
         if blanks.is_some() && end - start > last {
             return Some((start, end - last));
@@ -161,7 +186,8 @@ mod tests {
     use super::*;
 
     fn check(name: &str, text: &str, expected: &[&str]) {
-        let splitter = Splitter::new(named(name).expect("a known name").patterns.iter().copied()).expect("patterns");
+        let splitter = Splitter::new(named(name).expect("a known name").patterns.iter().copied())
+            .expect("patterns");
         let mut words = Vec::new();
         splitter.split(text, |word| words.push(word));
         assert_eq!(words, expected, "{name}: {text:?}");
@@ -170,16 +196,36 @@ mod tests {
     #[test]
     fn words_are_cut_as_each_pre_tokenizer_has_it() {
         check("gpt-2", "", &[]);
-        check("gpt-2", "it's  me\n\n  now", &["it", "'s", " ", " me", "\n\n ", " now"]);
+        check(
+            "gpt-2",
+            "it's  me\n\n  now",
+            &["it", "'s", " ", " me", "\n\n ", " now"],
+        );
         check("gpt-2", "a\tb  ", &["a", "\t", "b", "  "]);
-        check("llama-bpe", "It'S  12345 x", &["It", "'S", " ", " ", "123", "45", " x"]);
-        check("llama-bpe", "a!?\n\n  b\n \n", &["a", "!?\n\n", " ", " b", "\n \n"]);
+        check(
+            "llama-bpe",
+            "It'S  12345 x",
+            &["It", "'S", " ", " ", "123", "45", " x"],
+        );
+        check(
+            "llama-bpe",
+            "a!?\n\n  b\n \n",
+            &["a", "!?\n\n", " ", " b", "\n \n"],
+        );
         check("llama-bpe", "\tif(x)  {", &["\tif", "(x", ")", " ", " {"]);
         check("llama-bpe", "   ", &["   "]);
         check("qwen2", "x 12", &["x", " ", "1", "2"]);
-        check("smollm", "x 12\u{a0}\u{a0}y", &["x", " ", "1", "2", "\u{a0}", "\u{a0}", "y"]);
+        check(
+            "smollm",
+            "x 12\u{a0}\u{a0}y",
+            &["x", " ", "1", "2", "\u{a0}", "\u{a0}", "y"],
+        );
         check("falcon", "a1234, b", &["a", "123", "4", ",", " b"]);
-        check("deepseek-llm", "ab 12\n中文 ", &["ab", " ", "12", "\n", "中文", " "]);
+        check(
+            "deepseek-llm",
+            "ab 12\n中文 ",
+            &["ab", " ", "12", "\n", "中文", " "],
+        );
         check("deepseek-coder", "ab 12", &["ab", " ", "1", "2"]);
     }
 
@@ -192,10 +238,20 @@ mod tests {
     #[test]
     fn long_blanks_take_linear_time() {
         let text = format!("{}x", " ".repeat(200_000));
-        for name in ["gpt-2", "llama-bpe", "falcon", "deepseek-llm", "deepseek-coder", "smollm", "qwen2"] {
+        for name in [
+            "gpt-2",
+            "llama-bpe",
+            "falcon",
+            "deepseek-llm",
+            "deepseek-coder",
+            "smollm",
+            "qwen2",
+        ] {
             let patterns = named(name).expect("a known name").patterns.iter().copied();
             let mut count = 0;
-            Splitter::new(patterns).expect("patterns").split(&text, |_| count += 1);
+            Splitter::new(patterns)
+                .expect("patterns")
+                .split(&text, |_| count += 1);
             assert!((2..=3).contains(&count), "{name} cut {count} words");
         }
     }

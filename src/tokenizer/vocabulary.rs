@@ -48,7 +48,11 @@ pub(super) struct Vocabulary {
 
 impl Vocabulary {
     /// Builds the table. `pieces` and `kinds` have the same length.
-    pub(super) fn new(pieces: Vec<String>, mut kinds: Vec<Kind>, spelling: Spelling) -> Result<Self, TokenizerError> {
+    pub(super) fn new(
+        pieces: Vec<String>,
+        mut kinds: Vec<Kind>,
+        spelling: Spelling,
+    ) -> Result<Self, TokenizerError> {
         if pieces.is_empty() {
             return Err(TokenizerError::Refused("the vocabulary is empty".into()));
         }
@@ -60,7 +64,9 @@ impl Vocabulary {
             )));
         }
         if u32::try_from(pieces.len()).is_err() {
-            return Err(TokenizerError::Refused("the vocabulary has more than 2^32 pieces".into()));
+            return Err(TokenizerError::Refused(
+                "the vocabulary has more than 2^32 pieces".into(),
+            ));
         }
         settle_kinds(&pieces, &mut kinds);
         let mut bytes = Vec::new();
@@ -68,13 +74,16 @@ impl Vocabulary {
         for (piece, kind) in pieces.iter().zip(&kinds) {
             match kind {
                 Kind::Control | Kind::Unknown | Kind::Unused => {}
-                Kind::Byte => bytes.push(
-                    byte_of(piece)
-                        .ok_or_else(|| TokenizerError::Refused(format!("the byte token {piece:?} names no byte")))?,
-                ),
+                Kind::Byte => bytes.push(byte_of(piece).ok_or_else(|| {
+                    TokenizerError::Refused(format!("the byte token {piece:?} names no byte"))
+                })?),
                 Kind::UserDefined | Kind::Normal if spelling == Spelling::BlankMark => {
                     for character in piece.chars() {
-                        let character = if character == BLANK_MARK { ' ' } else { character };
+                        let character = if character == BLANK_MARK {
+                            ' '
+                        } else {
+                            character
+                        };
                         bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
                     }
                 }
@@ -84,14 +93,20 @@ impl Vocabulary {
                     for character in piece.chars() {
                         match alphabet::byte(character) {
                             Some(byte) => bytes.push(byte),
-                            None => bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+                            None => bytes
+                                .extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
                         }
                     }
                 }
             }
             ends.push(bytes.len());
         }
-        Ok(Vocabulary { pieces, kinds, bytes, ends })
+        Ok(Vocabulary {
+            pieces,
+            kinds,
+            bytes,
+            ends,
+        })
     }
 
     /// Number of token ids.
@@ -106,25 +121,35 @@ impl Vocabulary {
 
     /// The token's kind; an id that does not exist counts as unused.
     pub(super) fn kind(&self, token: u32) -> Kind {
-        self.kinds.get(token as usize).copied().unwrap_or(Kind::Unused)
+        self.kinds
+            .get(token as usize)
+            .copied()
+            .unwrap_or(Kind::Unused)
     }
 
     /// The bytes that the token adds to the text.
     pub(super) fn bytes(&self, token: u32) -> &[u8] {
         let token = token as usize;
-        let Some(&end) = self.ends.get(token) else { return &[] };
+        let Some(&end) = self.ends.get(token) else {
+            return &[];
+        };
         let start = if token == 0 { 0 } else { self.ends[token - 1] };
         &self.bytes[start..end]
     }
 
     /// All tokens: id, piece, kind.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &str, Kind)> {
-        (0u32..).zip(&self.pieces).zip(&self.kinds).map(|((id, piece), kind)| (id, piece.as_str(), *kind))
+        (0u32..)
+            .zip(&self.pieces)
+            .zip(&self.kinds)
+            .map(|((id, piece), kind)| (id, piece.as_str(), *kind))
     }
 
     /// The first token with this piece for which `wanted` holds.
     pub(super) fn find(&self, piece: &str, wanted: impl Fn(Kind) -> bool) -> Option<u32> {
-        self.iter().find(|(_, other, kind)| *other == piece && wanted(*kind)).map(|(id, _, _)| id)
+        self.iter()
+            .find(|(_, other, kind)| *other == piece && wanted(*kind))
+            .map(|(id, _, _)| id)
     }
 
     /// Feeds pieces and kinds to a digest, each with its length, so that no two vocabularies read alike.
@@ -157,13 +182,17 @@ pub(super) const END_PIECES: [&str; 13] = [
 /// Mends two habits of converters: markup that steers the model is not always typed as control, and padding of the
 /// embedding table is sometimes typed as user-defined text.
 fn settle_kinds(pieces: &[String], kinds: &mut [Kind]) {
-    let start_is_control =
-        pieces.iter().zip(kinds.iter()).any(|(piece, kind)| piece == "<s>" && *kind == Kind::Control);
+    let start_is_control = pieces
+        .iter()
+        .zip(kinds.iter())
+        .any(|(piece, kind)| piece == "<s>" && *kind == Kind::Control);
     for (id, (piece, kind)) in pieces.iter().zip(kinds).enumerate() {
         if *kind != Kind::UserDefined {
             continue;
         }
-        let fenced = |open: &str, close: &str| piece.len() > 4 && piece.starts_with(open) && piece.ends_with(close);
+        let fenced = |open: &str, close: &str| {
+            piece.len() > 4 && piece.starts_with(open) && piece.ends_with(close)
+        };
         // `</s>` also is a tag of HTML, and some vocabularies have it as one.
         let ends = END_PIECES.contains(&piece.as_str()) && (piece != "</s>" || start_is_control);
         if ends || fenced("<|", "|>") || fenced("<｜", "｜>") {
@@ -192,14 +221,27 @@ mod tests {
 
     #[test]
     fn bytes_follow_the_spelling() {
-        let marked = [("▁a", Kind::Normal), ("<0xE2>", Kind::Byte), ("<s>", Kind::Control), ("  ", Kind::UserDefined)];
+        let marked = [
+            ("▁a", Kind::Normal),
+            ("<0xE2>", Kind::Byte),
+            ("<s>", Kind::Control),
+            ("  ", Kind::UserDefined),
+        ];
         let table = vocabulary(&marked, Spelling::BlankMark);
         assert_eq!(table.bytes(0), b" a");
         assert_eq!(table.bytes(1), [0xE2]);
         assert_eq!(table.bytes(2), b"");
         assert_eq!(table.bytes(3), b"  ");
-        assert_eq!(table.bytes(4), b"", "an id that does not exist adds nothing");
-        let bytes = [("Ġa", Kind::Normal), ("Ã", Kind::Normal), ("õ", Kind::UserDefined)];
+        assert_eq!(
+            table.bytes(4),
+            b"",
+            "an id that does not exist adds nothing"
+        );
+        let bytes = [
+            ("Ġa", Kind::Normal),
+            ("Ã", Kind::Normal),
+            ("õ", Kind::UserDefined),
+        ];
         let table = vocabulary(&bytes, Spelling::ByteLevel);
         assert_eq!(table.bytes(0), b" a");
         assert_eq!(table.bytes(1), [0xC3]);
@@ -217,7 +259,13 @@ mod tests {
         ];
         let table = vocabulary(&entries, Spelling::ByteLevel);
         let kinds: Vec<Kind> = table.iter().map(|(_, _, kind)| kind).collect();
-        let expected = [Kind::Control, Kind::Unused, Kind::UserDefined, Kind::UserDefined, Kind::UserDefined];
+        let expected = [
+            Kind::Control,
+            Kind::Unused,
+            Kind::UserDefined,
+            Kind::UserDefined,
+            Kind::UserDefined,
+        ];
         assert_eq!(kinds, expected);
     }
 
@@ -225,6 +273,8 @@ mod tests {
     fn bad_tables_are_refused() {
         assert!(Vocabulary::new(Vec::new(), Vec::new(), Spelling::ByteLevel).is_err());
         assert!(Vocabulary::new(vec!["a".into()], Vec::new(), Spelling::ByteLevel).is_err());
-        assert!(Vocabulary::new(vec!["<0xZZ>".into()], vec![Kind::Byte], Spelling::BlankMark).is_err());
+        assert!(
+            Vocabulary::new(vec!["<0xZZ>".into()], vec![Kind::Byte], Spelling::BlankMark).is_err()
+        );
     }
 }
