@@ -61,12 +61,17 @@ impl Attention {
     ) -> Result<Tensor> {
         let (queries, keys, values) = match asking {
             None => {
-                let [queries, keys, values] = forward_many(x, [&self.query, &self.key, &self.value])?;
+                let [queries, keys, values] =
+                    forward_many(x, [&self.query, &self.key, &self.value])?;
                 (queries, keys, values)
             }
             Some(asking) => {
                 let [keys, values] = forward_many(x, [&self.key, &self.value])?;
-                (self.query.forward(&x.index_select(&asking.indices, 0)?)?, keys, values)
+                (
+                    self.query.forward(&x.index_select(&asking.indices, 0)?)?,
+                    keys,
+                    values,
+                )
             }
         };
         let (query_rotation, spans) = match asking {
@@ -77,7 +82,12 @@ impl Attention {
         let values = values.reshape(((), self.kv_heads, self.head_dim))?; // [T, kv_heads, head_dim]
         cache.write(&keys, &values, slots)?;
 
-        let queries = self.turned(queries, self.heads, self.query_norm.as_ref(), query_rotation)?; // [R, heads, head_dim]
+        let queries = self.turned(
+            queries,
+            self.heads,
+            self.query_norm.as_ref(),
+            query_rotation,
+        )?; // [R, heads, head_dim]
         let attended = bridge::attention(
             &queries,
             &cache.keys,
@@ -91,7 +101,13 @@ impl Attention {
     }
 
     /// `[T, n · head_dim]` → `[T, n, head_dim]`, normed and turned.
-    fn turned(&self, x: Tensor, heads: usize, norm: Option<&Norm>, rotation: &Rotation) -> Result<Tensor> {
+    fn turned(
+        &self,
+        x: Tensor,
+        heads: usize,
+        norm: Option<&Norm>,
+        rotation: &Rotation,
+    ) -> Result<Tensor> {
         let x = x.reshape(((), heads, self.head_dim))?;
         let x = match norm {
             Some(norm) => norm.forward(&x)?,

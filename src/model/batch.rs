@@ -45,7 +45,9 @@ pub enum BatchError {
         vocabulary: usize,
     },
     /// Spans that leave rows out, overlap, or are empty.
-    #[error("span {span} has {rows} rows from {first} on, where row {expected} comes next of {total}")]
+    #[error(
+        "span {span} has {rows} rows from {first} on, where row {expected} comes next of {total}"
+    )]
     Rows {
         /// Index of the span.
         span: usize,
@@ -119,7 +121,11 @@ impl Batch {
         let total = self.tokens.len();
         for (row, token) in self.tokens.iter().enumerate() {
             if *token as usize >= vocabulary {
-                return Err(BatchError::Token { token: *token, row, vocabulary });
+                return Err(BatchError::Token {
+                    token: *token,
+                    row,
+                    vocabulary,
+                });
             }
         }
         let mut covered = 0;
@@ -127,15 +133,29 @@ impl Batch {
         for (index, span) in self.spans.iter().enumerate() {
             let (first, rows) = (span.first, span.rows);
             if first != covered || rows == 0 || rows > total - covered {
-                return Err(BatchError::Rows { span: index, first, rows, expected: covered, total });
+                return Err(BatchError::Rows {
+                    span: index,
+                    first,
+                    rows,
+                    expected: covered,
+                    total,
+                });
             }
             covered += rows;
             let position = span.position.saturating_add(rows - 1);
             if position >= context {
-                return Err(BatchError::Position { span: index, position, context });
+                return Err(BatchError::Position {
+                    span: index,
+                    position,
+                    context,
+                });
             }
             if position / PAGE >= span.pages.len() {
-                return Err(BatchError::Pages { span: index, pages: span.pages.len(), position });
+                return Err(BatchError::Pages {
+                    span: index,
+                    pages: span.pages.len(),
+                    position,
+                });
             }
             if let Some(page) = span.pages.iter().find(|page| **page as usize >= pages) {
                 return Err(BatchError::Page { page: *page, pages });
@@ -161,14 +181,21 @@ impl Batch {
 
     /// The position of each row in its sequence, `[T]`. The spans must cover the rows.
     pub fn positions(&self) -> Vec<usize> {
-        self.spans.iter().flat_map(|span| span.position..span.position + span.rows).collect()
+        self.spans
+            .iter()
+            .flat_map(|span| span.position..span.position + span.rows)
+            .collect()
     }
 
     /// Where each row's keys and values go, `[T]`: `page · PAGE + offset`. The spans must cover the rows.
     pub fn slots(&self) -> Vec<u32> {
         let slots_of = |span: &'_ Span| {
-            let slot = |position: usize| span.pages[position / PAGE] * PAGE as u32 + (position % PAGE) as u32;
-            (span.position..span.position + span.rows).map(slot).collect::<Vec<u32>>()
+            let slot = |position: usize| {
+                span.pages[position / PAGE] * PAGE as u32 + (position % PAGE) as u32
+            };
+            (span.position..span.position + span.rows)
+                .map(slot)
+                .collect::<Vec<u32>>()
         };
         self.spans.iter().flat_map(slots_of).collect()
     }
@@ -205,38 +232,112 @@ mod tests {
     use super::*;
 
     fn span(first: usize, rows: usize, position: usize, pages: &[PageId]) -> Span {
-        Span { first, rows, position, pages: pages.to_vec() }
+        Span {
+            first,
+            rows,
+            position,
+            pages: pages.to_vec(),
+        }
     }
 
     #[test]
     fn malformed_batches_are_refused() {
-        let check = |tokens: &[u32], spans: &[Span], outputs: &[usize], expected: Result<(), BatchError>| {
-            let batch = Batch { tokens: tokens.to_vec(), spans: spans.to_vec(), outputs: outputs.to_vec() };
+        let check = |tokens: &[u32],
+                     spans: &[Span],
+                     outputs: &[usize],
+                     expected: Result<(), BatchError>| {
+            let batch = Batch {
+                tokens: tokens.to_vec(),
+                spans: spans.to_vec(),
+                outputs: outputs.to_vec(),
+            };
             assert_eq!(batch.check(100, 40, 8), expected, "{batch:?}");
         };
         let (a, b) = (span(0, 2, 15, &[7, 0]), span(2, 1, 0, &[3]));
         check(&[], &[], &[], Ok(()));
         check(&[1, 2, 3], &[a.clone(), b.clone()], &[0, 2], Ok(()));
-        let token = BatchError::Token { token: 100, row: 1, vocabulary: 100 };
+        let token = BatchError::Token {
+            token: 100,
+            row: 1,
+            vocabulary: 100,
+        };
         check(&[1, 100, 3], &[a.clone(), b.clone()], &[], Err(token));
-        check(&[1, 2, 3], std::slice::from_ref(&a), &[], Err(BatchError::Uncovered { covered: 2, total: 3 }));
-        let rows = BatchError::Rows { span: 0, first: 2, rows: 1, expected: 0, total: 3 };
+        check(
+            &[1, 2, 3],
+            std::slice::from_ref(&a),
+            &[],
+            Err(BatchError::Uncovered {
+                covered: 2,
+                total: 3,
+            }),
+        );
+        let rows = BatchError::Rows {
+            span: 0,
+            first: 2,
+            rows: 1,
+            expected: 0,
+            total: 3,
+        };
         check(&[1, 2, 3], &[b.clone(), a.clone()], &[], Err(rows));
-        let rows = BatchError::Rows { span: 0, first: 0, rows: 0, expected: 0, total: 0 };
+        let rows = BatchError::Rows {
+            span: 0,
+            first: 0,
+            rows: 0,
+            expected: 0,
+            total: 0,
+        };
         check(&[], &[span(0, 0, 0, &[1])], &[], Err(rows));
         let huge = span(0, usize::MAX, 0, &[1]);
-        let rows = BatchError::Rows { span: 0, first: 0, rows: usize::MAX, expected: 0, total: 1 };
+        let rows = BatchError::Rows {
+            span: 0,
+            first: 0,
+            rows: usize::MAX,
+            expected: 0,
+            total: 1,
+        };
         check(&[1], &[huge], &[], Err(rows));
-        let position = BatchError::Position { span: 0, position: 40, context: 40 };
+        let position = BatchError::Position {
+            span: 0,
+            position: 40,
+            context: 40,
+        };
         check(&[1], &[span(0, 1, 40, &[1, 2, 3])], &[], Err(position));
-        let position = BatchError::Position { span: 0, position: usize::MAX, context: 40 };
+        let position = BatchError::Position {
+            span: 0,
+            position: usize::MAX,
+            context: 40,
+        };
         check(&[1, 1], &[span(0, 2, usize::MAX, &[1])], &[], Err(position));
-        check(&[1], &[span(0, 1, 16, &[1])], &[], Err(BatchError::Pages { span: 0, pages: 1, position: 16 }));
-        check(&[1], &[span(0, 1, 0, &[8])], &[], Err(BatchError::Page { page: 8, pages: 8 }));
+        check(
+            &[1],
+            &[span(0, 1, 16, &[1])],
+            &[],
+            Err(BatchError::Pages {
+                span: 0,
+                pages: 1,
+                position: 16,
+            }),
+        );
+        check(
+            &[1],
+            &[span(0, 1, 0, &[8])],
+            &[],
+            Err(BatchError::Page { page: 8, pages: 8 }),
+        );
         let both = [span(0, 1, 15, &[7, 0]), span(1, 1, 0, &[7])];
         check(&[1, 2], &both, &[], Err(BatchError::Shared { page: 7 }));
-        check(&[1], &[span(0, 1, 0, &[1])], &[1], Err(BatchError::Output { row: 1, total: 1 }));
-        check(&[1, 2], &[span(0, 2, 0, &[1])], &[1, 1], Err(BatchError::Output { row: 1, total: 2 }));
+        check(
+            &[1],
+            &[span(0, 1, 0, &[1])],
+            &[1],
+            Err(BatchError::Output { row: 1, total: 1 }),
+        );
+        check(
+            &[1, 2],
+            &[span(0, 2, 0, &[1])],
+            &[1, 1],
+            Err(BatchError::Output { row: 1, total: 2 }),
+        );
     }
 
     #[test]

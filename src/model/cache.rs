@@ -25,10 +25,18 @@ pub(super) struct LayerCache {
 }
 
 /// The caches of all layers.
-pub(super) fn allocate(config: &Config, precision: Precision, pages: usize) -> std::result::Result<Vec<LayerCache>, ModelError> {
-    let fits = pages.checked_mul(page_bytes(config, precision)).is_some_and(|bytes| bytes <= isize::MAX as usize);
+pub(super) fn allocate(
+    config: &Config,
+    precision: Precision,
+    pages: usize,
+) -> std::result::Result<Vec<LayerCache>, ModelError> {
+    let fits = pages
+        .checked_mul(page_bytes(config, precision))
+        .is_some_and(|bytes| bytes <= isize::MAX as usize);
     if pages == 0 || pages > u32::MAX as usize / PAGE || !fits {
-        return Err(ModelError::Options(format!("a cache of {pages} pages can't be had")));
+        return Err(ModelError::Options(format!(
+            "a cache of {pages} pages can't be had"
+        )));
     }
     let shape = [pages, PAGE, config.kv_heads, config.head_dim];
     let zeros = || match precision {
@@ -37,9 +45,18 @@ pub(super) fn allocate(config: &Config, precision: Precision, pages: usize) -> s
             let zeros: Vec<f16> = vec![0u16; shape.iter().product()].reinterpret_into();
             Tensor::from_vec(zeros, &shape, &Device::Cpu)
         }
-        Precision::Exact => Tensor::from_vec(vec![0f32; shape.iter().product()], &shape, &Device::Cpu),
+        Precision::Exact => {
+            Tensor::from_vec(vec![0f32; shape.iter().product()], &shape, &Device::Cpu)
+        }
     };
-    (0..config.layers()).map(|_| Ok(LayerCache { keys: zeros()?, values: zeros()? })).collect()
+    (0..config.layers())
+        .map(|_| {
+            Ok(LayerCache {
+                keys: zeros()?,
+                values: zeros()?,
+            })
+        })
+        .collect()
 }
 
 impl LayerCache {

@@ -5,7 +5,7 @@
 
 use super::ModelError;
 use crate::weights::Metadata;
-use assize_kernels::bridge::{Activation, RopeStyle};
+use assize_kernels::{Activation, RopeStyle};
 
 /// The architectures that the decoder has values for.
 pub const SUPPORTED: &str = "llama, qwen2, qwen3, phi3, gemma2, gemma3";
@@ -128,12 +128,33 @@ impl Family {
         };
         Some(match architecture {
             // Llama files have their query and key rows permuted for neighbouring pairs; all others rotate halves.
-            "llama" => Family { style: RopeStyle::Normal, ..plain },
-            "qwen2" => Family { biases: true, ..plain },
-            "qwen3" => Family { head_norms: true, ..plain },
-            "phi3" => Family { fused: true, ..plain },
-            "gemma2" => Family { gemma: true, activation: Activation::GeluTanh, ..plain },
-            "gemma3" => Family { gemma: true, activation: Activation::GeluTanh, head_norms: true, ..plain },
+            "llama" => Family {
+                style: RopeStyle::Normal,
+                ..plain
+            },
+            "qwen2" => Family {
+                biases: true,
+                ..plain
+            },
+            "qwen3" => Family {
+                head_norms: true,
+                ..plain
+            },
+            "phi3" => Family {
+                fused: true,
+                ..plain
+            },
+            "gemma2" => Family {
+                gemma: true,
+                activation: Activation::GeluTanh,
+                ..plain
+            },
+            "gemma3" => Family {
+                gemma: true,
+                activation: Activation::GeluTanh,
+                head_norms: true,
+                ..plain
+            },
             _ => return None,
         })
     }
@@ -146,14 +167,20 @@ impl Config {
     /// [`ModelError::Architecture`] names a family that is not supported; [`ModelError::Key`] and [`ModelError::Value`]
     /// name the key at fault.
     pub fn from_metadata(metadata: &Metadata) -> Result<Config, ModelError> {
-        let architecture = metadata
-            .string("general.architecture")
-            .ok_or_else(|| ModelError::Key { key: "general.architecture".into() })?;
+        let architecture =
+            metadata
+                .string("general.architecture")
+                .ok_or_else(|| ModelError::Key {
+                    key: "general.architecture".into(),
+                })?;
         let family = Family::of(architecture).ok_or_else(|| ModelError::Architecture {
             name: architecture.chars().take(64).collect(),
             supported: SUPPORTED.into(),
         })?;
-        let keys = Keys { metadata, architecture };
+        let keys = Keys {
+            metadata,
+            architecture,
+        };
 
         let layers = keys.size("block_count", 1 << 10)?;
         let hidden = keys.size("embedding_length", 1 << 17)?;
@@ -163,12 +190,20 @@ impl Config {
             false => heads,
         };
         if heads % kv_heads != 0 {
-            return Err(keys.wrong("attention.head_count_kv", format!("{kv_heads} doesn't divide {heads} heads")));
+            return Err(keys.wrong(
+                "attention.head_count_kv",
+                format!("{kv_heads} doesn't divide {heads} heads"),
+            ));
         }
         let head_dim = match keys.optional_size("attention.key_length", 1 << 12)? {
             Some(dim) => dim,
             None if hidden % heads == 0 => hidden / heads,
-            None => return Err(keys.wrong("attention.head_count", format!("{heads} doesn't divide {hidden}"))),
+            None => {
+                return Err(keys.wrong(
+                    "attention.head_count",
+                    format!("{heads} doesn't divide {hidden}"),
+                ));
+            }
         };
         if head_dim % 2 != 0 {
             return Err(keys.wrong("attention.key_length", format!("{head_dim} is odd")));
@@ -176,7 +211,10 @@ impl Config {
         if let Some(value) = keys.optional_size("attention.value_length", 1 << 12)?
             && value != head_dim
         {
-            return Err(keys.wrong("attention.value_length", format!("{value} differs from the keys' {head_dim}")));
+            return Err(keys.wrong(
+                "attention.value_length",
+                format!("{value} differs from the keys' {head_dim}"),
+            ));
         }
         let context = keys.size("context_length", 1 << 24)?;
         let rope = keys.rope(head_dim, context)?;
@@ -247,7 +285,10 @@ impl Keys<'_> {
     }
 
     fn wrong(&self, key: &str, reason: String) -> ModelError {
-        ModelError::Value { key: self.name(key), reason }
+        ModelError::Value {
+            key: self.name(key),
+            reason,
+        }
     }
 
     /// Whether the key is there, as a number or a list of numbers.
@@ -264,21 +305,32 @@ impl Keys<'_> {
     }
 
     fn optional_size(&self, key: &str, most: usize) -> Result<Option<usize>, ModelError> {
-        self.metadata.integer(&self.name(key)).map(|value| self.bounded(key, value, most)).transpose()
+        self.metadata
+            .integer(&self.name(key))
+            .map(|value| self.bounded(key, value, most))
+            .transpose()
     }
 
     fn size(&self, key: &str, most: usize) -> Result<usize, ModelError> {
-        self.optional_size(key, most)?.ok_or_else(|| ModelError::Key { key: self.name(key) })
+        self.optional_size(key, most)?
+            .ok_or_else(|| ModelError::Key {
+                key: self.name(key),
+            })
     }
 
     /// A size that some files state once a layer. All must agree: the cache and the decoder know one size.
     fn size_of_layers(&self, key: &str, most: usize) -> Result<usize, ModelError> {
-        let Some(values) = self.metadata.integers(&self.name(key)) else { return self.size(key, most) };
+        let Some(values) = self.metadata.integers(&self.name(key)) else {
+            return self.size(key, most);
+        };
         match values.split_first() {
             Some((first, rest)) if rest.iter().all(|value| value == first) => {
                 self.bounded(key, u64::try_from(*first).unwrap_or(0), most)
             }
-            Some(_) => Err(self.wrong(key, "differs from layer to layer, which is not supported".into())),
+            Some(_) => Err(self.wrong(
+                key,
+                "differs from layer to layer, which is not supported".into(),
+            )),
             None => Err(self.wrong(key, "is empty".into())),
         }
     }
@@ -296,12 +348,18 @@ impl Keys<'_> {
         match self.metadata.float(&self.name(key)) {
             None => Ok(None),
             Some(value) if value > least && value <= most => Ok(Some(value)),
-            Some(value) => Err(self.wrong(key, format!("{value} is not above {least} and at most {most}"))),
+            Some(value) => Err(self.wrong(
+                key,
+                format!("{value} is not above {least} and at most {most}"),
+            )),
         }
     }
 
     fn float(&self, key: &str, least: f64, most: f64) -> Result<f64, ModelError> {
-        self.optional_float(key, least, most)?.ok_or_else(|| ModelError::Key { key: self.name(key) })
+        self.optional_float(key, least, most)?
+            .ok_or_else(|| ModelError::Key {
+                key: self.name(key),
+            })
     }
 
     /// The tokenizer's list counts where there is one: the tensors must have as many rows, and the list names them.
@@ -330,20 +388,32 @@ impl Keys<'_> {
             Some(count) => self.bounded("expert_count", count, 1 << 10)?,
         };
         if self.architecture != "llama" {
-            return Err(self.wrong("expert_count", "experts are supported in llama (Mixtral) files alone".into()));
+            return Err(self.wrong(
+                "expert_count",
+                "experts are supported in llama (Mixtral) files alone".into(),
+            ));
         }
-        Ok(Some(Experts { count, used: self.size("expert_used_count", count)? }))
+        Ok(Some(Experts {
+            count,
+            used: self.size("expert_used_count", count)?,
+        }))
     }
 
     fn rope(&self, head_dim: usize, context: usize) -> Result<Rope, ModelError> {
-        let dims = self.optional_size("rope.dimension_count", head_dim)?.unwrap_or(head_dim);
+        let dims = self
+            .optional_size("rope.dimension_count", head_dim)?
+            .unwrap_or(head_dim);
         if dims % 2 != 0 {
             return Err(self.wrong("rope.dimension_count", format!("{dims} is odd")));
         }
         let factor = self.optional_float("rope.scaling.factor", 0.0, 1e6)?;
         let factor = factor.or(self.optional_float("rope.scale_linear", 0.0, 1e6)?);
         let key = "rope.scaling.type";
-        let needed = || factor.ok_or_else(|| ModelError::Key { key: self.name("rope.scaling.factor") });
+        let needed = || {
+            factor.ok_or_else(|| ModelError::Key {
+                key: self.name("rope.scaling.factor"),
+            })
+        };
         let scaling = match self.metadata.string(&self.name(key)) {
             // A file that states a factor and no type means the linear one.
             None => factor.map_or(Scaling::None, |factor| Scaling::Linear { factor }),
@@ -352,8 +422,12 @@ impl Keys<'_> {
             Some("linear") => Scaling::Linear { factor: needed()? },
             Some("yarn") => Scaling::Yarn {
                 factor: needed()?,
-                fast: self.optional_float("rope.scaling.yarn_beta_fast", 0.0, 1e6)?.unwrap_or(32.0),
-                slow: self.optional_float("rope.scaling.yarn_beta_slow", 0.0, 1e6)?.unwrap_or(1.0),
+                fast: self
+                    .optional_float("rope.scaling.yarn_beta_fast", 0.0, 1e6)?
+                    .unwrap_or(32.0),
+                slow: self
+                    .optional_float("rope.scaling.yarn_beta_slow", 0.0, 1e6)?
+                    .unwrap_or(1.0),
             },
             Some(other) => {
                 let other: String = other.chars().take(64).collect();
@@ -362,9 +436,13 @@ impl Keys<'_> {
         };
         Ok(Rope {
             dims,
-            base: self.optional_float("rope.freq_base", 0.0, 1e12)?.unwrap_or(10_000.0),
+            base: self
+                .optional_float("rope.freq_base", 0.0, 1e12)?
+                .unwrap_or(10_000.0),
             scaling,
-            original_context: self.optional_size("rope.scaling.original_context_length", 1 << 24)?.unwrap_or(context),
+            original_context: self
+                .optional_size("rope.scaling.original_context_length", 1 << 24)?
+                .unwrap_or(context),
             attention_factor: self.optional_float("rope.scaling.attn_factor", 0.0, 1e3)?,
         })
     }
@@ -374,8 +452,15 @@ impl Keys<'_> {
         if self.architecture != "gemma3" {
             return Ok(None);
         }
-        let base = self.optional_float("rope.freq_base_swa", 0.0, 1e12)?.unwrap_or(10_000.0);
-        Ok(Some(Rope { base, scaling: Scaling::None, attention_factor: None, ..rope.clone() }))
+        let base = self
+            .optional_float("rope.freq_base_swa", 0.0, 1e12)?
+            .unwrap_or(10_000.0);
+        Ok(Some(Rope {
+            base,
+            scaling: Scaling::None,
+            attention_factor: None,
+            ..rope.clone()
+        }))
     }
 
     /// The window of each layer. Gemma 2 has full attention in every second layer and Gemma 3 in every sixth.
@@ -390,13 +475,21 @@ impl Keys<'_> {
         };
         if let Some(sliding) = self.metadata.integers(&self.name(pattern_key)) {
             if sliding.len() != layers {
-                return Err(self.wrong(pattern_key, format!("has {} entries for {layers} layers", sliding.len())));
+                return Err(self.wrong(
+                    pattern_key,
+                    format!("has {} entries for {layers} layers", sliding.len()),
+                ));
             }
-            return Ok(sliding.iter().map(|slides| window.filter(|_| *slides != 0)).collect());
+            return Ok(sliding
+                .iter()
+                .map(|slides| window.filter(|_| *slides != 0))
+                .collect());
         }
         let period = self.optional_size(pattern_key, 1 << 10)?.or(period);
         let full = |layer: usize| period.is_some_and(|period| (layer + 1) % period == 0);
-        Ok((0..layers).map(|layer| window.filter(|_| !full(layer))).collect())
+        Ok((0..layers)
+            .map(|layer| window.filter(|_| !full(layer)))
+            .collect())
     }
 
     /// The inverse root of the head's width, except in the two 27B Gemmas, which took the query width per head as it
@@ -421,6 +514,8 @@ impl Keys<'_> {
     /// A soft cap: of Gemma 2 always, of others where the file states one.
     fn cap(&self, key: &str, gemma2: f64) -> Result<Option<f32>, ModelError> {
         let stated = self.optional_float(key, 0.0, 1e6)?;
-        Ok(stated.or((self.architecture == "gemma2").then_some(gemma2)).map(|cap| cap as f32))
+        Ok(stated
+            .or((self.architecture == "gemma2").then_some(gemma2))
+            .map(|cap| cap as f32))
     }
 }

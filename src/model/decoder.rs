@@ -7,7 +7,7 @@
 use super::ModelError;
 use super::attention::{Asking, Attention};
 use super::batch::{Batch, Forward, ForwardError, PageId};
-use super::cache::{self, LayerCache};
+use super::cache::LayerCache;
 use super::config::Config;
 use super::linear::Linear;
 use super::load;
@@ -23,7 +23,7 @@ use candle_core::{Device, Result, Tensor};
 pub struct LoadOptions<'a> {
     /// How activations meet quantized weights; also the type of cached keys and values.
     pub precision: Precision,
-    /// Pages of the KV cache, of 16 tokens; [`cache::page_bytes`] tells what one takes.
+    /// Pages of the KV cache, of 16 tokens; [`super::cache::page_bytes`] tells what one takes.
     pub pages: usize,
     /// Longest sequence, in tokens; the model's own where absent. Where a model has two sets of rotation factors
     /// (Phi 3), this decides once, for all sequences, which serves: the short one up to the original context.
@@ -72,7 +72,10 @@ impl Decoder {
     ///
     /// # Errors
     /// [`ModelError`] names the architecture, metadata key or tensor that is at fault, or the option that can't be had.
-    pub fn load(store: &Store, options: &LoadOptions<'_>) -> std::result::Result<Decoder, ModelError> {
+    pub fn load(
+        store: &Store,
+        options: &LoadOptions<'_>,
+    ) -> std::result::Result<Decoder, ModelError> {
         load::decoder(store, options)
     }
 
@@ -97,7 +100,11 @@ impl Decoder {
         let slots = batch.slots();
         let spans: Vec<Span> = batch.spans.iter().map(kernel_span).collect();
         let rotation = self.frequencies.rotation(&positions)?;
-        let local = self.local_frequencies.as_ref().map(|local| local.rotation(&positions)).transpose()?;
+        let local = self
+            .local_frequencies
+            .as_ref()
+            .map(|local| local.rotation(&positions))
+            .transpose()?;
 
         let mut x = bridge::embed(&batch.tokens, &self.embedding.weight)?; // [T, hidden]
         if let Some(scale) = self.config.embedding_scale {
@@ -116,21 +123,28 @@ impl Decoder {
             };
 
             let normed = layer.attention_norm.forward(&x)?; // [T, hidden]
-            let attended = layer.attention.forward(&normed, rotation, &spans, &slots, asking.as_ref(), cache)?;
+            let attended = layer.attention.forward(
+                &normed,
+                rotation,
+                &spans,
+                &slots,
+                asking.as_ref(),
+                cache,
+            )?;
             if let Some(asking) = &asking {
                 x = x.index_select(&asking.indices, 0)?; // [outputs, hidden] from here on
             }
             if batch.outputs.is_empty() && last {
                 return Ok(None);
             }
-            x = (x + post(&layer.attention_post_norm, attended)?)?;
+            x = bridge::add(&x, &post(&layer.attention_post_norm, attended)?)?;
 
             let normed = layer.mlp_norm.forward(&x)?;
             let added = match &layer.mlp {
                 FeedForward::One(mlp) => mlp.forward(&normed)?,
                 FeedForward::Several(moe) => moe.forward(&normed)?,
             };
-            x = (x + post(&layer.mlp_post_norm, added)?)?;
+            x = bridge::add(&x, &post(&layer.mlp_post_norm, added)?)?;
         }
         let logits = self.head.forward(&self.norm.forward(&x)?)?; // [outputs, vocabulary]
         match self.config.logit_cap {
@@ -168,10 +182,17 @@ impl Forward for Decoder {
     fn copy_page(&mut self, from: PageId, to: PageId) -> std::result::Result<(), ForwardError> {
         for page in [from, to] {
             if page as usize >= self.pages {
-                return Err(super::batch::BatchError::Page { page, pages: self.pages }.into());
+                return Err(super::batch::BatchError::Page {
+                    page,
+                    pages: self.pages,
+                }
+                .into());
             }
         }
-        let copied = self.caches.iter().try_for_each(|cache| cache.copy_page(from, to));
+        let copied = self
+            .caches
+            .iter()
+            .try_for_each(|cache| cache.copy_page(from, to));
         copied.map_err(|error| ForwardError(error.to_string()))
     }
 }
@@ -190,7 +211,8 @@ fn asking(batch: &Batch, positions: &[usize], frequencies: &Frequencies) -> Resu
     let mut spans = Vec::new();
     let mut rest = outputs.as_slice();
     for span in &batch.spans {
-        let (mine, others) = rest.split_at(rest.partition_point(|row| *row < span.first + span.rows));
+        let (mine, others) =
+            rest.split_at(rest.partition_point(|row| *row < span.first + span.rows));
         for run in mine.chunk_by(|a, b| a + 1 == *b) {
             let Some(first) = run.first() else { continue };
             spans.push(Span {
@@ -213,5 +235,10 @@ fn asking(batch: &Batch, positions: &[usize], frequencies: &Frequencies) -> Resu
 
 /// The same span in the kernels' words.
 fn kernel_span(span: &super::batch::Span) -> Span {
-    Span { first: span.first, rows: span.rows, position: span.position, pages: span.pages.clone() }
+    Span {
+        first: span.first,
+        rows: span.rows,
+        position: span.position,
+        pages: span.pages.clone(),
+    }
 }

@@ -22,19 +22,23 @@ impl Linear {
 
     fn add_bias(&self, y: Tensor) -> Result<Tensor> {
         match &self.bias {
-            Some(bias) => y.broadcast_add(bias),
+            Some(bias) => bridge::add_bias(&y, bias),
             None => Ok(y),
         }
     }
 }
 
 /// Several products of one input, which is prepared once: `[T, in]` → `[T, out]` each.
-pub(super) fn forward_many<const N: usize>(x: &Tensor, layers: [&Linear; N]) -> Result<[Tensor; N]> {
+pub(super) fn forward_many<const N: usize>(
+    x: &Tensor,
+    layers: [&Linear; N],
+) -> Result<[Tensor; N]> {
     let weights = layers.map(|layer| &layer.weight);
     let products = bridge::linear_many(x, &weights, layers[0].precision)?;
     let mut sums = Vec::with_capacity(N);
     for (product, layer) in products.into_iter().zip(layers) {
         sums.push(layer.add_bias(product)?);
     }
-    sums.try_into().map_err(|_| candle_core::Error::Msg("a product of several matrices lost one".into()))
+    sums.try_into()
+        .map_err(|_| candle_core::Error::Msg("a product of several matrices lost one".into()))
 }

@@ -24,22 +24,32 @@ pub(super) fn decoder(store: &Store, options: &LoadOptions<'_>) -> Result<Decode
     let context = options.context.unwrap_or(config.context);
     if context == 0 || context > config.context {
         let made = config.context;
-        return Err(ModelError::Options(format!("a context of {context} was asked, but the model was made for {made}")));
+        return Err(ModelError::Options(format!(
+            "a context of {context} was asked, but the model was made for {made}"
+        )));
     }
     let caches = cache::allocate(&config, options.precision, options.pages)?;
-    let loader =
-        Loader { config: &config, tensors: Tensors::new(store, options.progress), precision: options.precision };
+    let loader = Loader {
+        config: &config,
+        tensors: Tensors::new(store, options.progress),
+        precision: options.precision,
+    };
 
     let table = [config.vocabulary, config.hidden];
     let embedding = loader.tensors.matrix(names::EMBEDDING, table)?;
-    let layers = (0..config.layers()).map(|layer| loader.layer(layer)).collect::<Result<Vec<_>, _>>()?;
+    let layers = (0..config.layers())
+        .map(|layer| loader.layer(layer))
+        .collect::<Result<Vec<_>, _>>()?;
     let norm = loader.norm(names::OUTPUT_NORM, config.hidden)?;
     let head = match loader.tensors.has(names::OUTPUT) {
         true => loader.tensors.matrix(names::OUTPUT, table)?,
         false => embedding.clone(),
     };
     let frequencies = loader.frequencies(context)?;
-    let local_frequencies = config.local_rope.as_ref().map(|rope| Frequencies::new(rope, None, None));
+    let local_frequencies = config
+        .local_rope
+        .as_ref()
+        .map(|rope| Frequencies::new(rope, None, None));
     let (embedding, head) = (loader.linear(embedding, None), loader.linear(head, None));
     let weight_bytes = loader.tensors.finish()?;
     Ok(Decoder {
@@ -84,9 +94,17 @@ impl Loader<'_> {
 
     fn attention(&self, layer: usize) -> Result<Attention, ModelError> {
         let config = self.config;
-        let (wide, narrow) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+        let (wide, narrow) = (
+            config.heads * config.head_dim,
+            config.kv_heads * config.head_dim,
+        );
         let [query, key, value] = match config.fused {
-            true => self.fused(layer, names::QUERY_KEY_VALUE, [wide, narrow, narrow], config.hidden)?,
+            true => self.fused(
+                layer,
+                names::QUERY_KEY_VALUE,
+                [wide, narrow, narrow],
+                config.hidden,
+            )?,
             false => [
                 self.projection(layer, names::QUERY, wide, config.hidden, config.biases)?,
                 self.projection(layer, names::KEY, narrow, config.hidden, config.biases)?,
@@ -95,7 +113,10 @@ impl Loader<'_> {
         };
         let head_norm = |part| {
             let name = names::layer(layer, part);
-            config.head_norms.then(|| self.norm(&name, config.head_dim)).transpose()
+            config
+                .head_norms
+                .then(|| self.norm(&name, config.head_dim))
+                .transpose()
         };
         Ok(Attention {
             query,
@@ -124,7 +145,12 @@ impl Loader<'_> {
             ],
         };
         let down = self.projection(layer, names::DOWN, hidden, inner, false)?;
-        Ok(Mlp { gate, up, down, activation: self.config.activation })
+        Ok(Mlp {
+            gate,
+            up,
+            down,
+            activation: self.config.activation,
+        })
     }
 
     fn moe(&self, layer: usize, experts: &Experts) -> Result<Moe, ModelError> {
@@ -132,8 +158,14 @@ impl Loader<'_> {
         let matrix = |part, expert: usize, out: usize, input: usize| {
             let stacked = names::stacked(layer, part);
             let matrix = match self.tensors.has(&stacked) {
-                true => self.tensors.rows(&stacked, &[experts.count, out, input], expert * out..(expert + 1) * out)?,
-                false => self.tensors.matrix(&names::expert(layer, part, expert), [out, input])?,
+                true => self.tensors.rows(
+                    &stacked,
+                    &[experts.count, out, input],
+                    expert * out..(expert + 1) * out,
+                )?,
+                false => self
+                    .tensors
+                    .matrix(&names::expert(layer, part, expert), [out, input])?,
             };
             Ok::<_, ModelError>(self.linear(matrix, None))
         };
@@ -145,10 +177,14 @@ impl Loader<'_> {
                 activation: self.config.activation,
             })
         };
-        let router = self.tensors.matrix(&names::layer(layer, names::ROUTER), [experts.count, hidden])?;
+        let router = self
+            .tensors
+            .matrix(&names::layer(layer, names::ROUTER), [experts.count, hidden])?;
         Ok(Moe {
             router: self.linear(router, None),
-            experts: (0..experts.count).map(expert).collect::<Result<Vec<_>, ModelError>>()?,
+            experts: (0..experts.count)
+                .map(expert)
+                .collect::<Result<Vec<_>, ModelError>>()?,
             used: experts.used,
         })
     }
@@ -185,20 +221,34 @@ impl Loader<'_> {
         let mut parts = Vec::with_capacity(N);
         let mut first = 0;
         for out in outs {
-            let matrix = self.tensors.rows(&name("weight"), &[total, input], first..first + out)?;
-            let bias = bias.as_ref().map(|bias| bias.narrow(0, first, out)).transpose()?;
+            let matrix = self
+                .tensors
+                .rows(&name("weight"), &[total, input], first..first + out)?;
+            let bias = bias
+                .as_ref()
+                .map(|bias| bias.narrow(0, first, out))
+                .transpose()?;
             parts.push(self.linear(matrix, bias));
             first += out;
         }
-        parts.try_into().map_err(|_| ModelError::Missing { name: name("weight") })
+        parts.try_into().map_err(|_| ModelError::Missing {
+            name: name("weight"),
+        })
     }
 
     fn linear(&self, weight: Arc<Matrix>, bias: Option<Tensor>) -> Linear {
-        Linear { weight, bias, precision: self.precision }
+        Linear {
+            weight,
+            bias,
+            precision: self.precision,
+        }
     }
 
     fn norm(&self, name: &str, length: usize) -> Result<Norm, ModelError> {
-        Ok(Norm { weight: self.tensors.vector(name, length)?, epsilon: self.config.norm_epsilon })
+        Ok(Norm {
+            weight: self.tensors.vector(name, length)?,
+            epsilon: self.config.norm_epsilon,
+        })
     }
 
     /// The frequencies of full attention, with the factors per dimension that the file brings.
@@ -206,20 +256,41 @@ impl Loader<'_> {
         let rope = &self.config.rope;
         let factors = |name: &str| -> Result<Vec<f32>, ModelError> {
             let factors: Vec<f32> = self.tensors.vector(name, rope.dims / 2)?.to_vec1()?;
-            match factors.iter().all(|factor| factor.is_finite() && *factor > 0.0) {
+            match factors
+                .iter()
+                .all(|factor| factor.is_finite() && *factor > 0.0)
+            {
                 true => Ok(factors),
-                false => Err(ModelError::Value { key: name.to_owned(), reason: "a factor is not positive".into() }),
+                false => Err(ModelError::Value {
+                    key: name.to_owned(),
+                    reason: "a factor is not positive".into(),
+                }),
             }
         };
         if self.tensors.has(names::ROPE_FACTORS) {
-            return Ok(Frequencies::new(rope, Some(&factors(names::ROPE_FACTORS)?), None));
+            return Ok(Frequencies::new(
+                rope,
+                Some(&factors(names::ROPE_FACTORS)?),
+                None,
+            ));
         }
-        if !self.tensors.has(names::ROPE_FACTORS_LONG) && !self.tensors.has(names::ROPE_FACTORS_SHORT) {
+        if !self.tensors.has(names::ROPE_FACTORS_LONG)
+            && !self.tensors.has(names::ROPE_FACTORS_SHORT)
+        {
             return Ok(Frequencies::new(rope, None, None));
         }
-        let (long, short) = (factors(names::ROPE_FACTORS_LONG)?, factors(names::ROPE_FACTORS_SHORT)?);
-        let chosen = if context > rope.original_context { long } else { short };
-        let factor = rope.attention_factor.unwrap_or_else(|| long_factor(rope, self.config.context));
+        let (long, short) = (
+            factors(names::ROPE_FACTORS_LONG)?,
+            factors(names::ROPE_FACTORS_SHORT)?,
+        );
+        let chosen = if context > rope.original_context {
+            long
+        } else {
+            short
+        };
+        let factor = rope
+            .attention_factor
+            .unwrap_or_else(|| long_factor(rope, self.config.context));
         Ok(Frequencies::new(rope, Some(&chosen), Some(factor)))
     }
 }

@@ -1,7 +1,7 @@
 //! The gated MLP of a layer.
 
 use super::linear::{Linear, forward_many};
-use assize_kernels::bridge::{self, Activation};
+use assize_kernels::{Activation, bridge};
 use candle_core::{Result, Tensor};
 
 /// `down(activation(gate(x)) · up(x))`.
@@ -20,6 +20,7 @@ impl Mlp {
     /// `[T, hidden]` → `[T, hidden]`
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let [gate, up] = forward_many(x, [&self.gate, &self.up])?; // [T, feed_forward] each
-        self.down.forward(&bridge::gated(&gate, &up, self.activation)?)
+        self.down
+            .forward(&bridge::gated(&gate, &up, self.activation)?)
     }
 }

@@ -73,7 +73,9 @@ pub enum ModelError {
         found: String,
     },
     /// A tensor that nothing in the decoder reads. To leave it out would change the model in silence.
-    #[error("tensor {name:?} means something that this decoder doesn't know, so the model would not be computed as made")]
+    #[error(
+        "tensor {name:?} means something that this decoder doesn't know, so the model would not be computed as made"
+    )]
     Unread {
         /// The tensor.
         name: String,

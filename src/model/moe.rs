@@ -21,14 +21,20 @@ impl Moe {
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (rows, hidden) = x.dims2()?;
         let scores: Vec<Vec<f32>> = self.router.forward(x)?.to_vec2()?; // [T, experts]
-        let chosen: Vec<Vec<(usize, f32)>> = scores.iter().map(|scores| choose(scores, self.used)).collect();
+        let chosen: Vec<Vec<(usize, f32)>> = scores
+            .iter()
+            .map(|scores| choose(scores, self.used))
+            .collect();
 
         let mut sum = vec![0f32; rows * hidden];
         for (index, expert) in self.experts.iter().enumerate() {
             let served: Vec<(u32, f32)> = (0u32..)
                 .zip(&chosen)
                 .filter_map(|(row, chosen)| {
-                    chosen.iter().find(|(expert, _)| *expert == index).map(|(_, weight)| (row, *weight))
+                    chosen
+                        .iter()
+                        .find(|(expert, _)| *expert == index)
+                        .map(|(_, weight)| (row, *weight))
                 })
                 .collect();
             if served.is_empty() {
@@ -57,9 +63,16 @@ fn choose(scores: &[f32], used: usize) -> Vec<(usize, f32)> {
     order.truncate(used);
     let highest = order.first().map_or(0.0, |first| scores[*first]);
     order.sort_unstable();
-    let weights: Vec<f32> = order.iter().map(|expert| (scores[*expert] - highest).exp()).collect();
+    let weights: Vec<f32> = order
+        .iter()
+        .map(|expert| (scores[*expert] - highest).exp())
+        .collect();
     let total: f32 = weights.iter().sum();
-    order.into_iter().zip(weights).map(|(expert, weight)| (expert, weight / total)).collect()
+    order
+        .into_iter()
+        .zip(weights)
+        .map(|(expert, weight)| (expert, weight / total))
+        .collect()
 }
 
 #[cfg(test)]
@@ -73,7 +86,10 @@ mod tests {
             assert_eq!(chosen.len(), expected.len(), "{scores:?}");
             for (found, expected) in chosen.iter().zip(expected) {
                 assert_eq!(found.0, expected.0, "{scores:?}");
-                assert!((found.1 - expected.1).abs() < 1e-6, "{scores:?}: {found:?} for {expected:?}");
+                assert!(
+                    (found.1 - expected.1).abs() < 1e-6,
+                    "{scores:?}: {found:?} for {expected:?}"
+                );
             }
         };
         check(&[0.0, 3f32.ln(), 0.0, -5.0], 2, &[(0, 0.25), (1, 0.75)]);

@@ -35,7 +35,10 @@ impl Frequencies {
             Scaling::None => {}
             Scaling::Linear { factor } => turns.iter_mut().for_each(|turn| *turn /= factor),
             Scaling::Yarn { factor, fast, slow } => {
-                let (low, high) = (ramp_end(rope, fast).floor().max(0.0), ramp_end(rope, slow).ceil());
+                let (low, high) = (
+                    ramp_end(rope, fast).floor().max(0.0),
+                    ramp_end(rope, slow).ceil(),
+                );
                 let high = high.min((rope.dims - 1) as f64);
                 for (pair, turn) in turns.iter_mut().enumerate() {
                     let stretched = ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
@@ -45,9 +48,15 @@ impl Frequencies {
             }
         }
         if let Some(divisors) = divisors {
-            turns.iter_mut().zip(divisors).for_each(|(turn, divisor)| *turn /= f64::from(*divisor));
+            turns
+                .iter_mut()
+                .zip(divisors)
+                .for_each(|(turn, divisor)| *turn /= f64::from(*divisor));
         }
-        Frequencies { turns, factor: factor.or(rope.attention_factor).unwrap_or(implied) }
+        Frequencies {
+            turns,
+            factor: factor.or(rope.attention_factor).unwrap_or(implied),
+        }
     }
 
     /// Cosine and sine for one position a row.
@@ -90,7 +99,13 @@ mod tests {
     use super::*;
 
     fn rope(scaling: Scaling) -> Rope {
-        Rope { dims: 8, base: 10_000.0, scaling, original_context: 64, attention_factor: None }
+        Rope {
+            dims: 8,
+            base: 10_000.0,
+            scaling,
+            original_context: 64,
+            attention_factor: None,
+        }
     }
 
     #[test]
@@ -98,16 +113,42 @@ mod tests {
         let check = |scaling: Scaling, divisors: Option<&[f32]>, turns: [f64; 4], factor: f64| {
             let found = Frequencies::new(&rope(scaling.clone()), divisors, None);
             for (found, expected) in found.turns.iter().zip(turns) {
-                assert!((found - expected).abs() < 1e-12, "{scaling:?}: {found} for {expected}");
+                assert!(
+                    (found - expected).abs() < 1e-12,
+                    "{scaling:?}: {found} for {expected}"
+                );
             }
-            assert!((found.factor - factor).abs() < 1e-12, "{scaling:?}: {}", found.factor);
+            assert!(
+                (found.factor - factor).abs() < 1e-12,
+                "{scaling:?}: {}",
+                found.factor
+            );
         };
         check(Scaling::None, None, [1.0, 0.1, 0.01, 0.001], 1.0);
-        check(Scaling::None, Some(&[1.0, 2.0, 4.0, 8.0]), [1.0, 0.05, 0.0025, 0.000125], 1.0);
-        check(Scaling::Linear { factor: 4.0 }, None, [0.25, 0.025, 0.0025, 0.00025], 1.0);
+        check(
+            Scaling::None,
+            Some(&[1.0, 2.0, 4.0, 8.0]),
+            [1.0, 0.05, 0.0025, 0.000125],
+            1.0,
+        );
+        check(
+            Scaling::Linear { factor: 4.0 },
+            None,
+            [0.25, 0.025, 0.0025, 0.00025],
+            1.0,
+        );
         // 64 positions hold 10.2 turns of the first pair, and one turn of pair 1.008: the ramp runs from 0 to 2.
-        let yarn = Scaling::Yarn { factor: 4.0, fast: 32.0, slow: 1.0 };
-        check(yarn, None, [1.0, 0.1 * 0.625, 0.0025, 0.00025], 0.1 * 4f64.ln() + 1.0);
+        let yarn = Scaling::Yarn {
+            factor: 4.0,
+            fast: 32.0,
+            slow: 1.0,
+        };
+        check(
+            yarn,
+            None,
+            [1.0, 0.1 * 0.625, 0.0025, 0.00025],
+            0.1 * 4f64.ln() + 1.0,
+        );
     }
 
     #[test]

@@ -26,8 +26,18 @@ pub(super) struct Tensors<'a> {
 impl<'a> Tensors<'a> {
     /// Nothing is read yet. `progress` is told the bytes read and the bytes in all.
     pub(super) fn new(store: &'a Store, progress: Option<&'a dyn Fn(u64, u64)>) -> Self {
-        let total = store.tensors().map(|(_, view)| view.bytes.len() as u64).sum();
-        Tensors { store, read: RefCell::default(), progress, done: Cell::new(0), total, packed: Cell::new(0) }
+        let total = store
+            .tensors()
+            .map(|(_, view)| view.bytes.len() as u64)
+            .sum();
+        Tensors {
+            store,
+            read: RefCell::default(),
+            progress,
+            done: Cell::new(0),
+            total,
+            packed: Cell::new(0),
+        }
     }
 
     /// Whether the file has the tensor.
@@ -42,20 +52,36 @@ impl<'a> Tensors<'a> {
 
     /// Some rows of a tensor of the given shape, counted over all its leading dimensions: a part of a fused matrix, or
     /// one expert of a stack. The last dimension is the matrix's input.
-    pub(super) fn rows(&self, name: &str, shape: &[usize], rows: Range<usize>) -> Result<Arc<Matrix>, ModelError> {
+    pub(super) fn rows(
+        &self,
+        name: &str,
+        shape: &[usize],
+        rows: Range<usize>,
+    ) -> Result<Arc<Matrix>, ModelError> {
         let view = self.view(name, shape)?;
         let input = shape.last().copied().unwrap_or(0);
-        let refused = |reason: String| ModelError::Matrix { name: name.to_owned(), reason };
+        let refused = |reason: String| ModelError::Matrix {
+            name: name.to_owned(),
+            reason,
+        };
         if input == 0 || input % view.quant.block() != 0 {
-            return Err(refused(format!("rows of {input} don't hold whole blocks of {}", view.quant.block())));
+            return Err(refused(format!(
+                "rows of {input} don't hold whole blocks of {}",
+                view.quant.block()
+            )));
         }
         let stride = input / view.quant.block() * view.quant.block_bytes();
         let bytes = (view.bytes)
             .get(rows.start * stride..rows.end * stride)
-            .ok_or_else(|| refused(format!("has {} bytes, too few for its shape", view.bytes.len())))?;
-        let matrix =
-            Matrix::pack(view.quant, bytes, rows.len(), input).map_err(|error| refused(error.to_string()))?;
-        self.packed.set(self.packed.get() + matrix.bytes());
+            .ok_or_else(|| {
+                refused(format!(
+                    "has {} bytes, too few for its shape",
+                    view.bytes.len()
+                ))
+            })?;
+        let matrix = Matrix::new(view.quant, rows.len(), input, bytes)
+            .map_err(|error| refused(error.to_string()))?;
+        self.packed.set(self.packed.get() + matrix.memory());
         self.advance(bytes.len());
         Ok(Arc::new(matrix))
     }
@@ -67,7 +93,12 @@ impl<'a> Tensors<'a> {
             Quant::F32 => DType::F32,
             Quant::F16 => DType::F16,
             Quant::BF16 => DType::BF16,
-            other => return Err(ModelError::Type { name: name.to_owned(), found: format!("{other:?}") }),
+            other => {
+                return Err(ModelError::Type {
+                    name: name.to_owned(),
+                    found: format!("{other:?}"),
+                });
+            }
         };
         let vector = Tensor::from_raw_buffer(view.bytes, dtype, &[length], &Device::Cpu)?;
         self.packed.set(self.packed.get() + 4 * length);
@@ -76,8 +107,14 @@ impl<'a> Tensors<'a> {
     }
 
     /// A vector, where the file has it.
-    pub(super) fn optional_vector(&self, name: &str, length: usize) -> Result<Option<Tensor>, ModelError> {
-        self.has(name).then(|| self.vector(name, length)).transpose()
+    pub(super) fn optional_vector(
+        &self,
+        name: &str,
+        length: usize,
+    ) -> Result<Option<Tensor>, ModelError> {
+        self.has(name)
+            .then(|| self.vector(name, length))
+            .transpose()
     }
 
     /// Ends the reading. Returns the bytes that the packed weights hold.
@@ -87,13 +124,17 @@ impl<'a> Tensors<'a> {
     pub(super) fn finish(self) -> Result<usize, ModelError> {
         let read = self.read.borrow();
         match self.store.tensors().find(|(name, _)| !read.contains(*name)) {
-            Some((name, _)) => Err(ModelError::Unread { name: name.chars().take(128).collect() }),
+            Some((name, _)) => Err(ModelError::Unread {
+                name: name.chars().take(128).collect(),
+            }),
             None => Ok(self.packed.get()),
         }
     }
 
     fn view(&self, name: &str, shape: &[usize]) -> Result<TensorView<'a>, ModelError> {
-        let view = self.store.tensor(name).ok_or_else(|| ModelError::Missing { name: name.to_owned() })?;
+        let view = self.store.tensor(name).ok_or_else(|| ModelError::Missing {
+            name: name.to_owned(),
+        })?;
         if view.shape != shape {
             return Err(ModelError::Shape {
                 name: name.to_owned(),
