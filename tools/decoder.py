@@ -25,6 +25,7 @@ class Decoder:
         reader = GGUFReader(path)
         self.fields = {name: field.contents() for name, field in reader.fields.items()}
         self.architecture = self.fields["general.architecture"]
+        self.halves = self.architecture in HALVES
         self.dtype, self.cache_dtype = dtype, cache_dtype
         self.tensors = {}
         for tensor in reader.tensors:
@@ -68,7 +69,7 @@ class Decoder:
     def rotation(self, length, layer):
         """Cosines and sines `[T, rotary / 2]`, with the attention factor of longrope in them."""
         local = self.architecture == "gemma3" and self.is_local(layer)
-        base = 10000.0 if local else self.key("rope.freq_base", 10000.0)
+        base = self.key("rope.freq_base_swa", 10000.0) if local else self.key("rope.freq_base", 10000.0)
         # Frequencies in float64: their float32 roundings differ between libraries, the model's meaning does not.
         frequencies = base ** -(torch.arange(0, self.rotary, 2, dtype=torch.float64) / self.rotary)
         magnitude = 1.0
@@ -88,7 +89,7 @@ class Decoder:
         """Rotary embedding of `x` `[T, heads, head_size]`; dimensions past `rotary` stay."""
         cosine, sine = (part[:, None, :] for part in rotation)
         head, rest = x[..., : self.rotary], x[..., self.rotary :]
-        if self.architecture in HALVES:
+        if self.halves:
             a, b = head.chunk(2, dim=-1)
             turned = torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
         else:
