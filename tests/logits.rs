@@ -3,7 +3,7 @@
 mod reference;
 
 use assize_kernels::Precision;
-use reference::{Golden, cached_model, feed, load, pages_of};
+use reference::{Golden, Job, cached_model, check_invariance, load, pages_of, together};
 
 /// Runs all sequences of a golden file, and holds the mean divergence to `most` nats and the share of equal top tokens
 /// to `least`.
@@ -85,4 +85,18 @@ fn smollm2_quantized() {
         2.5e-3,
         0.979,
     );
+}
+
+#[test]
+fn smollm2_is_the_same_however_it_is_batched() {
+    let test = "smollm2_is_the_same_however_it_is_batched";
+    let Some(file) = cached_model(test, "smollm2-135m-instruct") else {
+        return;
+    };
+    let golden = Golden::read("logits/smollm2-135m.txt").expect("a golden file");
+    let tokens = &golden.sequences[0].tokens;
+    let others = [&tokens[100..160], &tokens[200..217], &tokens[30..31]];
+    for precision in [Precision::Quantized, Precision::Exact] {
+        check_invariance("smollm2", &file, &tokens[..70], &others, precision);
+    }
 }
