@@ -227,7 +227,7 @@ impl Keys<'_> {
                 .collect());
         }
         let period = self.optional_size(pattern_key, 1 << 10)?.or(period);
-        let full = |layer: usize| period.is_some_and(|period| (layer + 1) % period == 0);
+        let full = |layer: usize| period.is_some_and(|period| (layer + 1).is_multiple_of(period));
         Ok((0..layers)
             .map(|layer| window.filter(|_| !full(layer)))
             .collect())
