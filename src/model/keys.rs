@@ -161,15 +161,7 @@ impl Keys<'_> {
             // The factors themselves are tensors, and are read with them.
             Some("none" | "longrope") => Scaling::None,
             Some("linear") => Scaling::Linear { factor: needed()? },
-            Some("yarn") => Scaling::Yarn {
-                factor: needed()?,
-                fast: self
-                    .optional_float("rope.scaling.yarn_beta_fast", 0.0, 1e6)?
-                    .unwrap_or(32.0),
-                slow: self
-                    .optional_float("rope.scaling.yarn_beta_slow", 0.0, 1e6)?
-                    .unwrap_or(1.0),
-            },
+            Some("yarn") => self.yarn(needed()?)?,
             Some(other) => {
                 let other: String = other.chars().take(64).collect();
                 return Err(self.wrong(key, format!("rope scaling {other:?} is not supported")));
@@ -178,7 +170,7 @@ impl Keys<'_> {
         Ok(Rope {
             dims,
             base: self
-                .optional_float("rope.freq_base", 0.0, 1e12)?
+                .optional_float("rope.freq_base", 1.0, 1e12)?
                 .unwrap_or(10_000.0),
             scaling,
             original_context: self
@@ -188,13 +180,38 @@ impl Keys<'_> {
         })
     }
 
+    /// The ramp of YaRN. Its further knobs, which hardly any file turns, are refused where one does.
+    fn yarn(&self, factor: f64) -> Result<Scaling, ModelError> {
+        for (key, usual) in [
+            ("yarn_ext_factor", 1.0),
+            ("yarn_attn_factor", 1.0),
+            ("yarn_log_multiplier", 0.0),
+        ] {
+            let key = format!("rope.scaling.{key}");
+            if let Some(value) = self.metadata.float(&self.name(&key))
+                && value != usual
+            {
+                return Err(self.wrong(&key, format!("{value} is not supported, only {usual}")));
+            }
+        }
+        Ok(Scaling::Yarn {
+            factor,
+            fast: self
+                .optional_float("rope.scaling.yarn_beta_fast", 0.0, 1e6)?
+                .unwrap_or(32.0),
+            slow: self
+                .optional_float("rope.scaling.yarn_beta_slow", 0.0, 1e6)?
+                .unwrap_or(1.0),
+        })
+    }
+
     /// Gemma 3 turns its sliding layers by another base, and never stretches them.
     pub(super) fn local_rope(&self, rope: &Rope) -> Result<Option<Rope>, ModelError> {
         if self.architecture != "gemma3" {
             return Ok(None);
         }
         let base = self
-            .optional_float("rope.freq_base_swa", 0.0, 1e12)?
+            .optional_float("rope.freq_base_swa", 1.0, 1e12)?
             .unwrap_or(10_000.0);
         Ok(Some(Rope {
             base,
