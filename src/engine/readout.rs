@@ -11,19 +11,8 @@
 //! batch and no model.
 
 use crate::ask::Readout;
+use crate::constrain::{LabelTrie, NodeId, Step};
 use std::sync::Arc;
-
-/// Names a node of a set of label paths.
-pub type NodeId = usize;
-
-/// Where a token leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The path is complete: its probability counts for this label, by index.
-    Complete(usize),
-    /// The path goes on: a further row is needed, with the token appended.
-    Continue(NodeId),
-}
 
 /// The share of the probability in play below which a path is dropped.
 pub const NEGLIGIBLE: f64 = 1e-9;
@@ -40,6 +29,24 @@ pub trait LabelPaths: Send + Sync {
     fn edges(&self, node: NodeId) -> &[(u32, Step)];
     /// The label that is spelled in full at a node, and that other labels go on from.
     fn label_at(&self, node: NodeId) -> Option<usize>;
+}
+
+impl LabelPaths for LabelTrie {
+    fn labels(&self) -> &[String] {
+        LabelTrie::labels(self)
+    }
+    fn text(&self, label: usize) -> &str {
+        LabelTrie::text(self, label)
+    }
+    fn root(&self) -> NodeId {
+        LabelTrie::root(self)
+    }
+    fn edges(&self, node: NodeId) -> &[(u32, Step)] {
+        LabelTrie::edges(self, node)
+    }
+    fn label_at(&self, node: NodeId) -> Option<usize> {
+        LabelTrie::label_at(self, node)
+    }
 }
 
 /// A readout under way.

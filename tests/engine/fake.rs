@@ -5,8 +5,9 @@
 
 use assize::ask::{Failure, FieldValue, Labels, Part, Prompt, Shape};
 use assize::constrain::{ConstrainError, Constraint, Mask, Next};
+use assize::constrain::{NodeId, Step};
 use assize::engine::frontend::Frontend;
-use assize::engine::readout::{LabelPaths, NodeId, Step};
+use assize::engine::readout::LabelPaths;
 use assize::model::batch::{Batch, Forward, ForwardError, PAGE, PageId};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};

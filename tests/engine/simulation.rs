@@ -3,8 +3,8 @@
 use crate::fake::{FakeFrontend, STOP, logits, step, vocabulary};
 use assize::ask::{Ask, Failure, Labels};
 use assize::constrain::Next;
+use assize::constrain::Step;
 use assize::engine::frontend::Frontend;
-use assize::engine::readout::Step;
 use assize::engine::sampler;
 
 /// Every token path to every label, one after the other, without a trie and without leaving any out.
