@@ -1,0 +1,3 @@
+//! Formats of judging. Each holds both halves: how the question is posed, and how the answer is ruled on.
+
+pub mod pointwise;

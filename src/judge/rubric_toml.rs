@@ -1,0 +1,380 @@
+//! Reads a rubric from TOML, key by key, so that every fault has the line on which it stands.
+
+use super::rubric::{DecodingSettings, Example, Level, Rubric, Scale, Shown};
+use super::rubric_check::{self, Lines};
+use super::rubric_error::RubricError;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+const KEYS: [&str; 13] = [
+    "id",
+    "version",
+    "criterion",
+    "question",
+    "ignore",
+    "partial",
+    "refusals",
+    "shows",
+    "scale",
+    "level",
+    "example",
+    "decoding",
+    "mass_threshold",
+];
+const LEVEL_KEYS: [&str; 2] = ["label", "description"];
+const EXAMPLE_KEYS: [&str; 8] = [
+    "id",
+    "input",
+    "context",
+    "reference",
+    "answer",
+    "rationale",
+    "evidence",
+    "label",
+];
+const DECODING_KEYS: [&str; 6] = [
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "rationale_chars",
+    "quotes",
+    "quote_chars",
+];
+
+/// Reads and checks a rubric.
+pub fn parse(text: &str) -> Result<Rubric, RubricError> {
+    let source = Source { text };
+    let document = DeTable::parse(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| source.line(span));
+        let mend = if error.message().contains("duplicate") {
+            "write the key once"
+        } else {
+            "texts stand in \"…\" or \"\"\"…\"\"\", lists in […]; a table begins with [name]"
+        };
+        RubricError::new(line, error.message().trim().replace('\n', " "), mend)
+    })?;
+    let root = Table {
+        source,
+        table: document.get_ref(),
+        line: 1,
+        place: "",
+    };
+    root.known(&KEYS)?;
+
+    let scale_line = root.line_of("scale");
+    let scale = match root.text("scale")?.as_deref() {
+        Some("binary") => Scale::Binary,
+        Some("integer") => Scale::Integer,
+        Some(other) => {
+            return Err(RubricError::unknown(
+                scale_line,
+                "scale",
+                other,
+                &["binary", "integer"],
+            ));
+        }
+        None => return Err(root.missing("scale", "add scale = \"binary\" or scale = \"integer\"")),
+    };
+    let mut lines = Lines {
+        scale: scale_line,
+        ..Lines::default()
+    };
+    let mut levels = Vec::new();
+    for table in root.tables("level")? {
+        lines.levels.push(table.line);
+        levels.push(level(&table)?);
+    }
+    let mut examples = Vec::new();
+    for table in root.tables("example")? {
+        lines.examples.push(table.line);
+        examples.push(example(&table)?);
+    }
+    let mut shows = Vec::new();
+    lines.shows = root.line_of("shows");
+    for (line, name) in root
+        .texts("shows")?
+        .unwrap_or_else(|| vec![(1, "input".into()), (1, "answer".into())])
+    {
+        let known = Shown::ALL.map(Shown::name);
+        let shown = Shown::ALL.into_iter().find(|shown| shown.name() == name);
+        shows.push(shown.ok_or_else(|| RubricError::unknown(line, "field", &name, &known))?);
+    }
+    lines.id = root.line_of("id");
+    let (decoding, decoding_line) = decoding(&root)?;
+    lines.decoding = decoding_line;
+    lines.mass_threshold = root.line_of("mass_threshold");
+    let ignore = root
+        .texts("ignore")?
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect();
+    let rubric = Rubric {
+        id: root.required("id", "add id = \"a-short-name\"")?,
+        version: root.required("version", "add version = \"1\"")?,
+        criterion: root.required(
+            "criterion",
+            "add criterion = \"…\": what is judged, in a few words",
+        )?,
+        question: root.required(
+            "question",
+            "add question = \"…\": what the judge has to answer",
+        )?,
+        ignore,
+        partial: root.text("partial")?,
+        refusals: root.text("refusals")?,
+        shows,
+        scale,
+        levels,
+        examples,
+        decoding,
+        mass_threshold: root.number("mass_threshold")?.unwrap_or(0.5),
+    };
+    rubric_check::check(rubric, &lines)
+}
+
+fn level(table: &Table<'_>) -> Result<Level, RubricError> {
+    table.known(&LEVEL_KEYS)?;
+    let label = table.required("label", "add label = 1, or label = \"pass\"")?;
+    let description = table.text("description")?.unwrap_or_default();
+    if description.trim().is_empty() {
+        let mend = format!("add description = \"…\": when an answer is on level {label}");
+        return Err(RubricError::new(
+            table.line,
+            format!("level {label} has no description"),
+            mend,
+        ));
+    }
+    Ok(Level {
+        label,
+        value: 0,
+        description,
+    })
+}
+
+fn example(table: &Table<'_>) -> Result<Example, RubricError> {
+    table.known(&EXAMPLE_KEYS)?;
+    let plain = |list: Vec<(usize, String)>| list.into_iter().map(|(_, text)| text).collect();
+    Ok(Example {
+        id: table.required("id", "add id = \"…\", distinct among the examples")?,
+        input: table.text("input")?,
+        context: table.texts("context")?.map(plain),
+        reference: table.text("reference")?,
+        answer: table.required("answer", "add answer = \"…\": the judged answer")?,
+        rationale: table.required("rationale", "add rationale = \"…\": why the label is right")?,
+        evidence: table.texts("evidence")?.map(plain).unwrap_or_default(),
+        label: table.required("label", "add label = …: the right level")?,
+    })
+}
+
+fn decoding(root: &Table<'_>) -> Result<(DecodingSettings, usize), RubricError> {
+    let mut settings = DecodingSettings::default();
+    let Some(table) = root.sub("decoding")? else {
+        return Ok((settings, 1));
+    };
+    table.known(&DECODING_KEYS)?;
+    if let Some(value) = table.number("temperature")? {
+        settings.temperature = value as f32;
+    }
+    if let Some(value) = table.number("top_p")? {
+        settings.top_p = value as f32;
+    }
+    let counts = [
+        ("max_tokens", &mut settings.max_tokens, 16, 16_384),
+        ("rationale_chars", &mut settings.rationale_chars, 1, 8_000),
+        ("quotes", &mut settings.quotes, 0, 32),
+        ("quote_chars", &mut settings.quote_chars, 8, 2_000),
+    ];
+    for (key, place, least, most) in counts {
+        if let Some(value) = table.number(key)? {
+            if value.fract() != 0.0 || value < least as f64 || value > most as f64 {
+                let problem = format!("{key} is {value}");
+                let mend = format!("use an integer from {least} to {most}");
+                return Err(RubricError::new(table.line_of(key), problem, mend));
+            }
+            *place = value as usize;
+        }
+    }
+    Ok((settings, table.line))
+}
+
+/// The file's text, for turning byte offsets into lines.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn line(&self, span: Range<usize>) -> usize {
+        let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
+        before.iter().filter(|byte| **byte == b'\n').count() + 1
+    }
+}
+
+/// A table and where it stands.
+struct Table<'a> {
+    source: Source<'a>,
+    table: &'a DeTable<'a>,
+    line: usize,
+    place: &'static str,
+}
+
+impl<'a> Table<'a> {
+    /// Refuses any key that is not in `known`.
+    fn known(&self, known: &[&str]) -> Result<(), RubricError> {
+        for (key, _) in self.table.iter() {
+            if !known.contains(&key.get_ref().as_ref()) {
+                let what = if self.place.is_empty() {
+                    "key".to_string()
+                } else {
+                    format!("key of {}", self.place)
+                };
+                return Err(RubricError::unknown(
+                    self.source.line(key.span()),
+                    &what,
+                    key.get_ref(),
+                    known,
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.table.get(key)
+    }
+
+    fn line_of(&self, key: &str) -> usize {
+        let found = self.table.iter().find(|(name, _)| name.get_ref() == key);
+        found.map_or(self.line, |(name, _)| self.source.line(name.span()))
+    }
+
+    fn missing(&self, key: &str, mend: &str) -> RubricError {
+        let place = if self.place.is_empty() {
+            "the rubric"
+        } else {
+            self.place
+        };
+        RubricError::new(self.line, format!("{place} has no \"{key}\""), mend)
+    }
+
+    fn wrong(&self, key: &str, value: &Spanned<DeValue<'_>>, want: &str) -> RubricError {
+        let line = self.source.line(value.span());
+        RubricError::new(
+            line,
+            format!("\"{key}\" is {}", kind(value.get_ref())),
+            format!("write {want}"),
+        )
+    }
+
+    /// A text; an integer is read as its digits, so that `label = 3` and `version = 1` work.
+    fn text(&self, key: &str) -> Result<Option<String>, RubricError> {
+        let Some(value) = self.find(key) else {
+            return Ok(None);
+        };
+        match value.get_ref() {
+            DeValue::String(text) => Ok(Some(text.to_string())),
+            DeValue::Integer(digits) if digits.radix() == 10 => {
+                Ok(Some(digits.as_str().replace('+', "")))
+            }
+            _ => Err(self.wrong(key, value, "a text in quotes")),
+        }
+    }
+
+    fn required(&self, key: &str, mend: &str) -> Result<String, RubricError> {
+        let text = self.text(key)?.ok_or_else(|| self.missing(key, mend))?;
+        if text.trim().is_empty() && key != "answer" {
+            return Err(RubricError::new(
+                self.line_of(key),
+                format!("\"{key}\" is empty"),
+                mend,
+            ));
+        }
+        Ok(text)
+    }
+
+    /// A list of texts with their lines; one text alone is a list of one.
+    fn texts(&self, key: &str) -> Result<Option<Vec<(usize, String)>>, RubricError> {
+        let Some(value) = self.find(key) else {
+            return Ok(None);
+        };
+        let one = |value: &Spanned<DeValue<'a>>| match value.get_ref() {
+            DeValue::String(text) => Ok((self.source.line(value.span()), text.to_string())),
+            _ => Err(self.wrong(key, value, "a list of texts in quotes")),
+        };
+        match value.get_ref() {
+            DeValue::Array(items) => items
+                .iter()
+                .map(one)
+                .collect::<Result<Vec<_>, _>>()
+                .map(Some),
+            _ => Ok(Some(vec![one(value)?])),
+        }
+    }
+
+    fn number(&self, key: &str) -> Result<Option<f64>, RubricError> {
+        let Some(value) = self.find(key) else {
+            return Ok(None);
+        };
+        let digits = match value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+            DeValue::Float(number) => number.as_str(),
+            _ => return Err(self.wrong(key, value, "a number")),
+        };
+        match digits.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Some(number)),
+            _ => Err(self.wrong(key, value, "a finite number")),
+        }
+    }
+
+    fn sub(&self, key: &'static str) -> Result<Option<Table<'a>>, RubricError> {
+        let Some(value) = self.find(key) else {
+            return Ok(None);
+        };
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(Some(Table {
+                source: self.source,
+                table,
+                line: self.line_of(key),
+                place: key,
+            })),
+            _ => Err(self.wrong(key, value, &format!("a table that begins with [{key}]"))),
+        }
+    }
+
+    fn tables(&self, key: &'static str) -> Result<Vec<Table<'a>>, RubricError> {
+        let Some(value) = self.find(key) else {
+            return Ok(Vec::new());
+        };
+        let want = format!("tables that begin with [[{key}]]");
+        let DeValue::Array(items) = value.get_ref() else {
+            return Err(self.wrong(key, value, &want));
+        };
+        let mut tables = Vec::new();
+        for item in items.iter() {
+            let DeValue::Table(table) = item.get_ref() else {
+                return Err(self.wrong(key, item, &want));
+            };
+            let line = self.source.line(item.span());
+            tables.push(Table {
+                source: self.source,
+                table,
+                line,
+                place: key,
+            });
+        }
+        Ok(tables)
+    }
+}
+
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
