@@ -17,19 +17,24 @@ fn cached_model(name: &str, file: &str) -> Option<PathBuf> {
         let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
         home.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
     };
-    let home = std::env::var_os("ASSIZE_HOME").map(PathBuf::from).or_else(|| Some(cache()?.join("assize")))?;
+    let home = std::env::var_os("ASSIZE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(cache()?.join("assize")))?;
     Some(home.join("models").join(name).join(file)).filter(|path| path.is_file())
 }
 
 fn open(path: &Path) -> Tokenizer {
     let store = Store::open(path).expect("the file opens");
-    Tokenizer::from_metadata(store.metadata()).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    Tokenizer::from_metadata(store.metadata())
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn vocabulary(name: &str) -> Option<Tokenizer> {
     let path = shared().join(format!("ggml-vocab-{name}.gguf"));
     if !path.is_file() {
-        println!("skipped: the {name} vocabulary needs ../shared/data/tokenizers/ggml-vocab-{name}.gguf");
+        println!(
+            "skipped: the {name} vocabulary needs ../shared/data/tokenizers/ggml-vocab-{name}.gguf"
+        );
         return None;
     }
     Some(open(&path))
@@ -37,7 +42,8 @@ fn vocabulary(name: &str) -> Option<Tokenizer> {
 
 /// The texts and ids of a golden pair.
 fn golden(name: &str) -> Option<Vec<(String, Vec<u32>)>> {
-    let [input, output] = ["inp", "out"].map(|end| shared().join(format!("ggml-vocab-{name}.gguf.{end}")));
+    let [input, output] =
+        ["inp", "out"].map(|end| shared().join(format!("ggml-vocab-{name}.gguf.{end}")));
     if !input.is_file() || !output.is_file() {
         println!("skipped: the {name} golden needs its .inp and .out in ../shared/data/tokenizers");
         return None;
@@ -47,9 +53,18 @@ fn golden(name: &str) -> Option<Vec<(String, Vec<u32>)>> {
     let texts: Vec<&str> = texts.split("\n__ggml_vocab_test__\n").collect();
     let ids: Vec<Vec<u32>> = ids
         .lines()
-        .map(|line| line.split_whitespace().map(|id| id.parse().expect("an id")).collect())
+        .map(|line| {
+            line.split_whitespace()
+                .map(|id| id.parse().expect("an id"))
+                .collect()
+        })
         .collect();
-    assert!(texts.len() >= ids.len() && ids.len() > 40, "{} texts, {} lines of ids", texts.len(), ids.len());
+    assert!(
+        texts.len() >= ids.len() && ids.len() > 40,
+        "{} texts, {} lines of ids",
+        texts.len(),
+        ids.len()
+    );
     Some(texts.into_iter().map(str::to_owned).zip(ids).collect())
 }
 
@@ -59,10 +74,18 @@ fn check_golden(tokenizer: &Tokenizer, name: &str) {
     for (text, expected) in &pairs {
         let got = tokenizer.encode(text, Specials::Plain);
         if &got != expected {
-            wrong.push(format!("{text:?}\n  expected {expected:?}\n  got      {got:?}"));
+            wrong.push(format!(
+                "{text:?}\n  expected {expected:?}\n  got      {got:?}"
+            ));
         }
     }
-    assert!(wrong.is_empty(), "{name}: {} of {} texts\n{}", wrong.len(), pairs.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{name}: {} of {} texts\n{}",
+        wrong.len(),
+        pairs.len(),
+        wrong.join("\n")
+    );
 }
 
 macro_rules! goldens {
@@ -90,7 +113,10 @@ goldens! {
 
 #[test]
 fn golden_qwen2() {
-    let names = [("qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")];
+    let names = [(
+        "qwen2.5-coder-0.5b-instruct",
+        "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    )];
     for (name, file) in names {
         match cached_model(name, file) {
             Some(path) => {

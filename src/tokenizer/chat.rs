@@ -82,7 +82,7 @@ impl ChatTemplate {
                 text: &piece.text,
                 specials: piece.specials,
             });
-            tokenizer.with_bos(tokenizer.encode_segments(segments))
+            Ok(tokenizer.with_bos(tokenizer.encode_segments(segments)?))
         })
     }
 
@@ -93,7 +93,7 @@ impl ChatTemplate {
         tokenizer: &Tokenizer,
     ) -> Result<String, TokenizerError> {
         self.with_pieces(messages, tokenizer, |pieces| {
-            pieces.iter().map(|piece| piece.text.as_ref()).collect()
+            Ok(pieces.iter().map(|piece| piece.text.as_ref()).collect())
         })
     }
 
@@ -112,14 +112,14 @@ impl ChatTemplate {
         &self,
         messages: &[Message],
         tokenizer: &Tokenizer,
-        take: impl FnOnce(Vec<Piece>) -> T,
+        take: impl FnOnce(Vec<Piece>) -> Result<T, TokenizerError>,
     ) -> Result<T, TokenizerError> {
         match self.pieces(messages, tokenizer) {
-            Ok(pieces) => Ok(take(pieces)),
+            Ok(pieces) => take(pieces),
             Err(error) if messages.iter().any(|message| message.role == Role::System) => {
                 let folded = fold_system(messages);
                 // The first error is about the messages as they were given.
-                Ok(take(self.pieces(&folded, tokenizer).map_err(|_| error)?))
+                take(self.pieces(&folded, tokenizer).map_err(|_| error)?)
             }
             Err(error) => Err(error),
         }
