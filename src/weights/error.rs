@@ -1,5 +1,8 @@
-//! Why a model file was refused. Each message names the file, the thing in it and the mend; it knows no command line.
+//! Why a model file was refused, or could not be had. Each message names the file, the thing in it and the mend.
 
+use super::lock::LockError;
+use super::manifest;
+use std::io;
 use std::path::PathBuf;
 
 /// Why a model file was refused.
@@ -13,7 +16,7 @@ pub enum WeightsError {
         /// What was tried, as in "can't {action}".
         action: &'static str,
         /// What the operating system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The file breaks the GGUF format, or was cut off.
     #[error("{}: {what}, at byte {at}\nhint: the file is damaged or incomplete; fetch it again", path.display())]
@@ -64,10 +67,102 @@ pub enum WeightsError {
     },
 }
 
+/// Why a model is not here.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// No manifest has that name, and no file either.
+    #[error(
+        "no model is named `{name}`, and no file is there{}\nhint: `assize models` lists the names; a path to a GGUF file does as well",
+        resembling(name)
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// The model is not here and the network is forbidden.
+    #[error("{name} is not on this disk ({} is missing) and the network is off\nhint: run `assize fetch {name}` without --offline and HF_HUB_OFFLINE, or give --model a path", missing.display())]
+    Offline {
+        /// The model.
+        name: String,
+        /// The file that is missing.
+        missing: PathBuf,
+    },
+    /// No source had the model.
+    #[error(
+        "{name} could not be fetched:{}\nhint: see to the network or the proxy, and run it again: what is here already is kept. Or fetch the file elsewhere and give --model its path",
+        list(attempts)
+    )]
+    NoSource {
+        /// The model.
+        name: String,
+        /// What happened at each source.
+        attempts: Vec<String>,
+    },
+    /// A file is not the one that was meant.
+    #[error("{} is not the file that {by} means:\n  expected sha256 {expected}\n  found sha256    {found}\nhint: {hint}", path.display())]
+    Mismatch {
+        /// The file, or where it would have been fetched from.
+        path: PathBuf,
+        /// Who says which file is meant.
+        by: String,
+        /// The digest that it should have, in hex.
+        expected: String,
+        /// The digest that it has.
+        found: String,
+        /// The mend.
+        hint: String,
+    },
+    /// The operating system refused.
+    #[error("{}: can't {action}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// There is nowhere to put models.
+    #[error(
+        "no folder for models: none of ASSIZE_HOME, XDG_CACHE_HOME and HOME is set\nhint: set ASSIZE_HOME"
+    )]
+    NoHome,
+    /// The lock can't be used.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The model file can't be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+}
+
+impl FetchError {
+    /// Whether the command line asked for something that does not exist, rather than something having failed.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            FetchError::Unknown { .. } | FetchError::Offline { .. }
+        )
+    }
+}
+
 fn more(count: usize) -> String {
     match count {
         0 => String::new(),
         1 => ", nor does it read the type of one more tensor".into(),
         n => format!(", nor does it read the types of {n} more tensors"),
     }
+}
+
+fn resembling(name: &str) -> String {
+    match manifest::resembling(name) {
+        names if names.is_empty() => String::new(),
+        names => format!("; did you mean {}?", names.join(", ")),
+    }
+}
+
+fn list(attempts: &[String]) -> String {
+    attempts
+        .iter()
+        .map(|attempt| format!("\n  - {attempt}"))
+        .collect()
 }

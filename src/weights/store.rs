@@ -185,7 +185,7 @@ fn map(path: &Path) -> Result<Mmap, WeightsError> {
 }
 
 /// The files of the model that `path` belongs to, in order: itself alone unless its name ends in `-00001-of-00003.gguf`.
-fn split_paths(path: &Path) -> Result<Vec<PathBuf>, WeightsError> {
+pub(super) fn split_paths(path: &Path) -> Result<Vec<PathBuf>, WeightsError> {
     let Some((stem, _, count)) = path
         .file_name()
         .and_then(|name| name.to_str())
