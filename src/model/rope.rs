@@ -25,8 +25,8 @@ pub(super) struct Rotation {
 }
 
 impl Frequencies {
-    /// The frequencies of `rope`, each divided by its entry in `divisors` where these are given. `factor` overrides the
-    /// factor of cosine and sine that follows from the scaling.
+    /// The frequencies of `rope`, each divided by its entry in `divisors` where these are given. `factor` takes the place
+    /// of the factor of cosine and sine that follows from the scaling and the file.
     pub(super) fn new(rope: &Rope, divisors: Option<&[f32]>, factor: Option<f64>) -> Frequencies {
         let plain = |pair: usize| rope.base.powf(-((2 * pair) as f64) / rope.dims as f64);
         let mut turns: Vec<f64> = (0..rope.dims / 2).map(plain).collect();
@@ -55,7 +55,7 @@ impl Frequencies {
         }
         Frequencies {
             turns,
-            factor: factor.or(rope.attention_factor).unwrap_or(implied),
+            factor: factor.unwrap_or(implied * rope.attention_factor.unwrap_or(1.0)),
         }
     }
 
@@ -149,6 +149,44 @@ mod tests {
             [1.0, 0.1 * 0.625, 0.0025, 0.00025],
             0.1 * 4f64.ln() + 1.0,
         );
+    }
+
+    /// Against the `yarn` frequencies of transformers 5.24.0: 64 rotated values, base 10,000, factor 4 over 4,096 positions.
+    #[test]
+    fn yarn_equals_the_reference() {
+        let scaling = Scaling::Yarn {
+            factor: 4.0,
+            fast: 32.0,
+            slow: 1.0,
+        };
+        let rope = Rope {
+            dims: 64,
+            original_context: 4096,
+            ..rope(scaling)
+        };
+        let found = Frequencies::new(&rope, None, None);
+        assert!(
+            (found.factor - 1.138629436111989).abs() < 1e-12,
+            "{}",
+            found.factor
+        );
+        for (pair, expected) in [
+            (0, 1.0),
+            (1, 0.749894202),
+            (10, 0.0562341288),
+            (11, 0.039736785),
+            (15, 0.00948851742),
+            (19, 0.0020273868),
+            (22, 0.000547162897),
+            (23, 0.000333380362),
+            (31, 3.33380376e-05),
+        ] {
+            let turn = found.turns[pair];
+            assert!(
+                (turn / expected - 1.0).abs() < 1e-6,
+                "pair {pair}: {turn} for {expected}"
+            );
+        }
     }
 
     #[test]
