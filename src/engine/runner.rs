@@ -98,7 +98,7 @@ impl Runner {
             .iter_mut()
             .map(|session| &mut session.sequence)
             .collect();
-        let mut plan = self.scheduler.plan(&mut sequences);
+        let plan = self.scheduler.plan(&mut sequences);
         self.progress.cached_tokens += plan.cached as u64;
         // The preempted ones are the youngest, so they leave from the end and keep their order at the head of the queue.
         let kept = self.running.len() - plan.preempted.len();
