@@ -121,7 +121,12 @@ pub struct Decoding {
 
 impl Default for Decoding {
     fn default() -> Self {
-        Decoding { temperature: 0.0, top_p: 1.0, max_tokens: 512, seed: 0 }
+        Decoding {
+            temperature: 0.0,
+            top_p: 1.0,
+            max_tokens: 512,
+            seed: 0,
+        }
     }
 }
 
@@ -207,7 +212,11 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Input(reason) => write!(f, "the prompt could not be built: {reason}"),
-            Failure::ContextOverflow { prompt, answer, context } => write!(
+            Failure::ContextOverflow {
+                prompt,
+                answer,
+                context,
+            } => write!(
                 f,
                 "the prompt has {prompt} tokens and its answer needs up to {answer}, but only {context} fit"
             ),

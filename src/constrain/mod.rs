@@ -15,7 +15,9 @@ pub struct Mask {
 impl Mask {
     /// Whether `token` may come next.
     pub fn allows(&self, token: u32) -> bool {
-        self.words.get(token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
+        self.words
+            .get(token as usize / 32)
+            .is_some_and(|word| word >> (token % 32) & 1 == 1)
     }
 }
 

@@ -87,7 +87,11 @@ impl ChatTemplate {
         todo!()
     }
     /// Renders the messages, opens the assistant's turn, and encodes: BOS exactly once, material always plain.
-    pub fn encode(&self, _messages: &[Message], _tokenizer: &Tokenizer) -> Result<Vec<u32>, TokenizerError> {
+    pub fn encode(
+        &self,
+        _messages: &[Message],
+        _tokenizer: &Tokenizer,
+    ) -> Result<Vec<u32>, TokenizerError> {
         todo!()
     }
     /// sha256 of the template's source, in hex.

@@ -1,84 +1,24 @@
-//! Weights: what lies in a model file.
+//! Weights: what lies in a model file, and how a named model comes to lie on this disk.
+//!
+//! [`Store`] opens a GGUF file once and hands out its metadata and tensors; everything in the file is untrusted until
+//! [`gguf`] has checked it. [`manifest`] knows the models by name, [`fetch`] brings them here and is, with its sources
+//! `hub` and `pip`, the only code of assize that touches the network; [`verify`] and [`lock`] say whether a file is the
+//! one that was meant. Nothing here knows what a tensor is for.
 
-use assize_kernels::Quant;
-use std::path::Path;
+mod error;
+pub mod fetch;
+pub mod gguf;
+pub mod hub;
+pub mod lock;
+pub mod manifest;
+mod metadata;
+mod pip;
+pub mod progress;
+#[cfg(feature = "hub")]
+mod reach;
+mod store;
+pub mod verify;
 
-/// Why a file was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum WeightsError {
-    /// Placeholder.
-    #[error("{0}")]
-    Refused(String),
-}
-
-/// Key-value metadata of a GGUF file.
-#[derive(Clone, Debug, Default)]
-pub struct Metadata {
-    _private: (),
-}
-
-impl Metadata {
-    /// The value of any integer width that fits, or `None` where the key is absent or of another type.
-    pub fn integer(&self, _key: &str) -> Option<u64> {
-        todo!()
-    }
-    /// A float of either width, or an integer.
-    pub fn float(&self, _key: &str) -> Option<f64> {
-        todo!()
-    }
-    /// A boolean.
-    pub fn boolean(&self, _key: &str) -> Option<bool> {
-        todo!()
-    }
-    /// A string.
-    pub fn string(&self, _key: &str) -> Option<&str> {
-        todo!()
-    }
-    /// An array of strings.
-    pub fn strings(&self, _key: &str) -> Option<&[String]> {
-        todo!()
-    }
-    /// An array of floats.
-    pub fn floats(&self, _key: &str) -> Option<Vec<f64>> {
-        todo!()
-    }
-    /// An array of integers of any width (signed ones included), or of booleans as 0 and 1.
-    pub fn integers(&self, _key: &str) -> Option<Vec<i64>> {
-        todo!()
-    }
-}
-
-/// A tensor as it lies in the file.
-#[derive(Clone, Copy, Debug)]
-pub struct TensorView<'a> {
-    /// Type of its blocks.
-    pub quant: Quant,
-    /// Shape, outermost first (the reverse of GGUF's order): a matrix is `[rows out, columns in]`.
-    pub shape: &'a [usize],
-    /// Its bytes, exactly as many as type and shape need.
-    pub bytes: &'a [u8],
-}
-
-/// A model file, or the files of a split one, mapped and checked once.
-pub struct Store {
-    _private: (),
-}
-
-impl Store {
-    /// Opens a GGUF file; given one file of a split model, opens all of them.
-    pub fn open(_path: &Path) -> Result<Store, WeightsError> {
-        todo!()
-    }
-    /// The metadata.
-    pub fn metadata(&self) -> &Metadata {
-        todo!()
-    }
-    /// A tensor by name.
-    pub fn tensor(&self, _name: &str) -> Option<TensorView<'_>> {
-        todo!()
-    }
-    /// All tensors, in file order.
-    pub fn tensors(&self) -> impl Iterator<Item = (&str, TensorView<'_>)> {
-        std::iter::empty()
-    }
-}
+pub use error::{FetchError, WeightsError};
+pub use metadata::{Array, Kind, Metadata, Value};
+pub use store::{Store, TensorView};

@@ -1,0 +1,230 @@
+//! The sha256 of files. A model of a gigabyte is not hashed again at each start: a small record in the cache remembers
+//! the digest together with size, modification time and inode, and is believed while these stay the same. It does not
+//! know which digest a file ought to have.
+
+use super::WeightsError;
+use super::progress::Progress;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use std::fs::{self, File, Metadata};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+/// Reads the whole file and returns its sha256 in hex.
+///
+/// # Errors
+/// [`WeightsError::Io`].
+pub fn sha256(path: &Path, progress: &dyn Progress) -> Result<String, WeightsError> {
+    let refused = |action| {
+        move |source| WeightsError::Io {
+            path: path.into(),
+            action,
+            source,
+        }
+    };
+    let mut file = File::open(path).map_err(refused("open the file"))?;
+    let bytes = file
+        .metadata()
+        .map_err(refused("read the file's size"))?
+        .len();
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    progress.begin(&format!("checking {name}"), Some(bytes));
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    let mut done = 0;
+    loop {
+        let count = match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                progress.end();
+                return Err(refused("read the file")(error));
+            }
+        };
+        digest.update(&buffer[..count]);
+        done += count as u64;
+        progress.advance(done);
+    }
+    progress.end();
+    Ok(hex(&digest.finalize()))
+}
+
+/// The sha256 of the file in hex, from the record in `home` if the file has not changed since, else by reading it.
+///
+/// # Errors
+/// [`WeightsError::Io`] for the model file; a record that can't be read or written only costs time.
+pub fn remembered(
+    path: &Path,
+    home: &Path,
+    progress: &dyn Progress,
+) -> Result<String, WeightsError> {
+    let refused = |source| WeightsError::Io {
+        path: path.into(),
+        action: "find the file",
+        source,
+    };
+    let path = path.canonicalize().map_err(refused)?;
+    let record_path = record_path(&path, home);
+    let before = Stamp::of(&path.metadata().map_err(refused)?);
+    if let Some(record) = read(&record_path)
+        && record.stamp == before
+        && record.path == path
+    {
+        return Ok(record.sha256);
+    }
+    let sha256 = sha256(&path, progress)?;
+    // A file that changed while it was read has a digest that belongs to neither state.
+    let after = Stamp::of(&path.metadata().map_err(refused)?);
+    if after == before {
+        write(
+            &record_path,
+            &Record {
+                sha256: sha256.clone(),
+                path,
+                stamp: after,
+            },
+        );
+    }
+    Ok(sha256)
+}
+
+/// Lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    sha256: String,
+    path: PathBuf,
+    stamp: Stamp,
+}
+
+/// What changes when a file is written or replaced.
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
+struct Stamp {
+    bytes: u64,
+    modified: String,
+    inode: u64,
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Stamp {
+        let modified = metadata
+            .modified()
+            .ok()
+            .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        Stamp {
+            bytes: metadata.len(),
+            // Text, for TOML's integers are too narrow for nanoseconds since 1970.
+            modified: modified
+                .map(|time| time.as_nanos().to_string())
+                .unwrap_or_default(),
+            inode: inode(metadata),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn inode(metadata: &Metadata) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    // TOML's integers are signed; the top bit of an inode never decides.
+    metadata.ino() & i64::MAX as u64
+}
+
+#[cfg(not(unix))]
+fn inode(_: &Metadata) -> u64 {
+    0
+}
+
+fn record_path(path: &Path, home: &Path) -> PathBuf {
+    let key = hex(&Sha256::digest(path.as_os_str().as_encoded_bytes()));
+    home.join("verified").join(format!("{}.toml", &key[..32]))
+}
+
+fn read(path: &Path) -> Option<Record> {
+    let record: Record = toml::from_str(&fs::read_to_string(path).ok()?).ok()?;
+    (super::manifest::is_sha256(&record.sha256) && !record.stamp.modified.is_empty())
+        .then_some(record)
+}
+
+fn write(path: &Path, record: &Record) {
+    let Ok(text) = toml::to_string(record) else {
+        return;
+    };
+    let _ = super::lock::replace(path, text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::progress::Silent;
+    use std::cell::Cell;
+
+    #[derive(Default)]
+    struct Counter(Cell<usize>);
+
+    impl Progress for Counter {
+        fn begin(&self, _: &str, _: Option<u64>) {
+            self.0.set(self.0.get() + 1);
+        }
+        fn advance(&self, _: u64) {}
+        fn end(&self) {}
+        fn note(&self, _: &str) {}
+    }
+
+    #[test]
+    fn known_digests() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        fs::write(&path, b"abc").expect("a file");
+        let digest = sha256(&path, &Silent).expect("a digest");
+        assert_eq!(
+            digest,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+        let error = sha256(&folder.path().join("b"), &Silent)
+            .expect_err("absent")
+            .to_string();
+        assert!(error.contains("can't open the file"), "{error}");
+    }
+
+    #[test]
+    fn an_unchanged_file_is_read_once_and_a_changed_one_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("model.gguf");
+        let home = folder.path().join("home");
+        let reads = Counter::default();
+        let digest = || remembered(&path, &home, &reads).expect("a digest");
+        fs::write(&path, b"one").expect("a file");
+        let one = digest();
+        assert_eq!((digest(), reads.0.get()), (one.clone(), 1));
+        // Same size, another content: the modification time or the inode tells.
+        let other = folder.path().join("other");
+        fs::write(&other, b"two").expect("a file");
+        fs::rename(&other, &path).expect("a rename");
+        assert_ne!(digest(), one);
+        assert_eq!(reads.0.get(), 2);
+        // A record that was tampered with or cut off is not believed.
+        let record = fs::read_dir(home.join("verified"))
+            .expect("records")
+            .next()
+            .expect("one")
+            .expect("one")
+            .path();
+        fs::write(&record, b"sha256 = \"0").expect("a file");
+        assert_ne!(digest(), one);
+        assert_eq!(reads.0.get(), 3);
+    }
+}
