@@ -1,69 +1,29 @@
-//! Kernels of assize.
+//! Kernels of assize: what a decoder needs, on slices, and a thin bridge to candle tensors.
+//!
+//! The promise that everything above stands on: the bits of a result row depend on that row's own input (and, for
+//! attention, on its own sequence) alone. Never on the other rows of the batch, on how the work was cut into tiles,
+//! on the number of threads, nor on the instruction set that was found at start: each fast kernel is written once
+//! over a trait of vectors, and every instruction set performs the same IEEE operations in the same order.
+//!
+//! [`scalar`] holds the readable truth of each operation; `tests/parity.rs` holds the fast ones to it.
 
-/// How the weights of a tensor are stored: the tensor types of GGUF that assize reads.
-#[allow(missing_docs, non_camel_case_types)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Quant {
-    F32,
-    F16,
-    BF16,
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    Q2_K,
-    Q3_K,
-    Q4_K,
-    Q5_K,
-    Q6_K,
-}
+mod error;
+mod kinds;
 
-impl Quant {
-    /// The type that GGUF numbers `id`, if assize reads it.
-    pub fn from_ggml(id: u32) -> Option<Quant> {
-        Some(match id {
-            0 => Quant::F32,
-            1 => Quant::F16,
-            2 => Quant::Q4_0,
-            3 => Quant::Q4_1,
-            6 => Quant::Q5_0,
-            7 => Quant::Q5_1,
-            8 => Quant::Q8_0,
-            10 => Quant::Q2_K,
-            11 => Quant::Q3_K,
-            12 => Quant::Q4_K,
-            13 => Quant::Q5_K,
-            14 => Quant::Q6_K,
-            30 => Quant::BF16,
-            _ => return None,
-        })
-    }
+pub mod scalar;
 
-    /// Weights in a block.
-    pub fn block(self) -> usize {
-        match self {
-            Quant::F32 | Quant::F16 | Quant::BF16 => 1,
-            Quant::Q4_0 | Quant::Q4_1 | Quant::Q5_0 | Quant::Q5_1 | Quant::Q8_0 => 32,
-            Quant::Q2_K | Quant::Q3_K | Quant::Q4_K | Quant::Q5_K | Quant::Q6_K => 256,
-        }
-    }
+mod activations;
+mod attention;
+mod matmul;
+mod matrix;
+pub mod rows;
 
-    /// Bytes of a block.
-    pub fn block_bytes(self) -> usize {
-        match self {
-            Quant::F32 => 4,
-            Quant::F16 | Quant::BF16 => 2,
-            Quant::Q4_0 => 18,
-            Quant::Q4_1 => 20,
-            Quant::Q5_0 => 22,
-            Quant::Q5_1 => 24,
-            Quant::Q8_0 => 34,
-            Quant::Q2_K => 84,
-            Quant::Q3_K => 110,
-            Quant::Q4_K => 144,
-            Quant::Q5_K => 176,
-            Quant::Q6_K => 210,
-        }
-    }
-}
+#[cfg(feature = "candle")]
+pub mod bridge;
+
+pub use activations::Activations;
+pub use attention::{Cache, Sizes, attention};
+pub use error::KernelError;
+pub use kinds::{Activation, PAGE, Precision, Quant, RopeStyle, Span};
+pub use matmul::matmul;
+pub use matrix::Matrix;

@@ -2,8 +2,27 @@
 //!
 //! A [`Constraint`] walks one output. The engine asks it what comes [`Constraint::next`], and tells it every token that
 //! was appended. Knows no logits, no batch and no rubric; llguidance stays behind this trait.
+//!
+//! A [`Compiler`] is made once for a model and makes one constraint for each ask. At a label position the engine walks
+//! the [`LabelTrie`] to find which tokens spell which label.
 
 use crate::ask::Labels;
+
+mod vocabulary;
+
+mod compiler;
+
+mod grammar;
+
+mod quotes;
+
+mod walker;
+
+mod labels;
+
+pub use compiler::Compiler;
+pub use labels::{LabelTrie, NodeId, Step};
+pub use vocabulary::Vocabulary;
 
 /// The tokens that may come next: one bit a vocabulary entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

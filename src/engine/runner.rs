@@ -1,0 +1,266 @@
+//! The runner: one step is admit, schedule, run, consume.
+//!
+//! The only file of the engine that calls the model. A failure stays with the ask that it befell.
+
+use crate::ask::{Answer, Ask, Failure, Progress, Ticket};
+use crate::engine::EngineSettings;
+use crate::engine::admit::{Limits, admit};
+use crate::engine::frontend::Frontend;
+use crate::engine::scheduler::{Plan, Scheduler, Work};
+use crate::engine::session::Session;
+use crate::model::batch::{Batch, Forward, PAGE, PageId, Span};
+use std::collections::VecDeque;
+
+/// A settled ask.
+pub type Settled = (Ticket, Result<Answer, Failure>);
+
+/// All asks of an engine, and the model that answers them.
+pub struct Runner {
+    model: Box<dyn Forward>,
+    frontend: Box<dyn Frontend>,
+    settings: EngineSettings,
+    limits: Limits,
+    scheduler: Scheduler,
+    /// Not looked at yet, in order.
+    queue: VecDeque<(Ticket, Ask)>,
+    /// Admitted, without pages: preempted, or waiting for room. Older than all in `queue`.
+    parked: VecDeque<Session>,
+    /// Oldest first.
+    running: Vec<Session>,
+    progress: Progress,
+}
+
+impl Runner {
+    /// A runner with nothing to do.
+    pub fn new(
+        model: Box<dyn Forward>,
+        frontend: Box<dyn Frontend>,
+        settings: EngineSettings,
+    ) -> Self {
+        let settings = EngineSettings {
+            max_batch: settings.max_batch.max(1),
+            max_batch_tokens: settings.max_batch_tokens.max(1),
+            prefill_chunk: settings.prefill_chunk.max(1),
+            ..settings
+        };
+        Runner {
+            limits: Limits {
+                context: model.context(),
+                pages: model.pages(),
+            },
+            scheduler: Scheduler::new(settings, model.pages()),
+            model,
+            frontend,
+            settings,
+            queue: VecDeque::new(),
+            parked: VecDeque::new(),
+            running: Vec::new(),
+            progress: Progress::default(),
+        }
+    }
+
+    /// Queues an ask.
+    pub fn submit(&mut self, ticket: Ticket, ask: Ask) {
+        self.queue.push_back((ticket, ask));
+    }
+
+    /// Counters since the start.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            waiting: self.queue.len() + self.parked.len(),
+            running: self.running.len(),
+            ..self.progress
+        }
+    }
+
+    /// The scheduler, to be looked at.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// One pass at most. Answers with what it settled.
+    pub fn step(&mut self) -> Vec<Settled> {
+        let mut settled = Vec::new();
+        self.fill(&mut settled);
+        let mut sequences: Vec<_> = self
+            .running
+            .iter_mut()
+            .map(|session| &mut session.sequence)
+            .collect();
+        let mut plan = self.scheduler.plan(&mut sequences);
+        self.progress.cached_tokens += plan.cached as u64;
+        // The preempted ones are the youngest, so they leave from the end and keep their order at the head of the queue.
+        let kept = self.running.len() - plan.preempted.len();
+        for session in self.running.split_off(kept).into_iter().rev() {
+            self.parked.push_front(session);
+        }
+        if plan.work.is_empty() {
+            return settled;
+        }
+        let batch = self.batch(&plan);
+        let logits = self.forward(&plan, &batch);
+        let mut outcomes: Vec<Option<Result<Answer, Failure>>> =
+            self.running.iter().map(|_| None).collect();
+        let mut rows = logits
+            .as_deref()
+            .unwrap_or(&[])
+            .chunks_exact(self.model.vocabulary().max(1));
+        for work in plan.work.drain(..) {
+            let (index, slot) = match &work {
+                Work::Rows { sequence, .. } => (*sequence, None),
+                Work::Branch { sequence, slot, .. } => (*sequence, Some(*slot)),
+            };
+            let session = &mut self.running[index];
+            let before = session.sequence.pending();
+            let row = match work {
+                Work::Rows { rows: count, .. } if logits.is_ok() => {
+                    self.progress.prompt_tokens +=
+                        self.scheduler.settle_rows(&mut session.sequence, count) as u64;
+                    if before == count && session.wants_row() {
+                        rows.next()
+                    } else {
+                        None
+                    }
+                }
+                Work::Rows { .. } => None,
+                Work::Branch { fork, .. } => {
+                    self.scheduler.settle_fork(fork);
+                    rows.next()
+                }
+            };
+            if outcomes[index].is_some() {
+                continue;
+            }
+            outcomes[index] = match (&logits, row, slot) {
+                (Err(failure), ..) => Some(Err(failure.clone())),
+                (Ok(_), Some(row), Some(slot)) => {
+                    session.consume_branch(slot, row, &*self.frontend)
+                }
+                (Ok(_), Some(row), None) => session.consume(row, &*self.frontend),
+                (Ok(_), None, _) => None,
+            };
+        }
+        let mut outcomes = outcomes.into_iter();
+        let scheduler = &mut self.scheduler;
+        let progress = &mut self.progress;
+        self.running
+            .retain_mut(|session| match outcomes.next().flatten() {
+                Some(outcome) => {
+                    scheduler.release(&mut session.sequence);
+                    settle(progress, session, outcome, &mut settled);
+                    false
+                }
+                None => true,
+            });
+        settled
+    }
+
+    /// Admits asks in order, as long as there is room.
+    fn fill(&mut self, settled: &mut Vec<Settled>) {
+        while self.running.len() < self.settings.max_batch {
+            let session = match self.parked.pop_front() {
+                Some(session) => session,
+                None => {
+                    let Some((ticket, ask)) = self.queue.pop_front() else {
+                        return;
+                    };
+                    match admit(ticket, ask, &*self.frontend, self.limits) {
+                        Ok(mut session) => match session.start(&*self.frontend) {
+                            Some(outcome) => {
+                                settle(&mut self.progress, &session, outcome, settled);
+                                continue;
+                            }
+                            None => session,
+                        },
+                        Err(failure) => {
+                            settled.push((ticket, Err(failure)));
+                            continue;
+                        }
+                    }
+                }
+            };
+            if !self
+                .scheduler
+                .has_room(&session.sequence, self.running.len())
+            {
+                self.parked.push_front(session);
+                return;
+            }
+            self.running.push(session);
+        }
+    }
+
+    /// Lays out the rows of a plan.
+    fn batch(&self, plan: &Plan) -> Batch {
+        let mut batch = Batch::default();
+        for work in &plan.work {
+            match work {
+                Work::Rows { sequence, rows } => {
+                    let session = &self.running[*sequence];
+                    let sequence = &session.sequence;
+                    let position = sequence.computed();
+                    let tokens = &sequence.tokens()[position..position + rows];
+                    let wanted = *rows == sequence.pending() && session.wants_row();
+                    push(&mut batch, tokens, position, sequence.table(), wanted);
+                }
+                Work::Branch {
+                    sequence,
+                    slot,
+                    fork,
+                } => {
+                    let sequence = &self.running[*sequence].sequence;
+                    let branch = sequence.branches.iter().find(|branch| branch.slot == *slot);
+                    let tokens = branch.map_or(&[][..], |branch| &branch.tokens);
+                    push(&mut batch, tokens, sequence.computed(), &fork.table, true);
+                }
+            }
+        }
+        batch
+    }
+
+    fn forward(&mut self, plan: &Plan, batch: &Batch) -> Result<Vec<f32>, Failure> {
+        let fault = |error: crate::model::batch::ForwardError| Failure::Engine(error.to_string());
+        for work in &plan.work {
+            if let Work::Branch { fork, .. } = work {
+                for copy in &fork.copies {
+                    self.model.copy_page(copy.from, copy.to).map_err(fault)?;
+                }
+            }
+        }
+        let logits = self.model.forward(batch).map_err(fault)?;
+        let wanted = batch.outputs.len() * self.model.vocabulary();
+        if logits.len() != wanted {
+            return Err(Failure::Engine(format!(
+                "the model gave {} logits instead of {wanted}",
+                logits.len()
+            )));
+        }
+        Ok(logits)
+    }
+}
+
+/// Appends the rows of one sequence or branch, whose last row's logits may be wanted.
+fn push(batch: &mut Batch, tokens: &[u32], position: usize, table: &[PageId], wanted: bool) {
+    let pages = table[..(position + tokens.len()).div_ceil(PAGE)].to_vec();
+    batch.spans.push(Span {
+        first: batch.tokens.len(),
+        rows: tokens.len(),
+        position,
+        pages,
+    });
+    batch.tokens.extend_from_slice(tokens);
+    if wanted {
+        batch.outputs.push(batch.tokens.len() - 1);
+    }
+}
+
+fn settle(
+    progress: &mut Progress,
+    session: &Session,
+    outcome: Result<Answer, Failure>,
+    settled: &mut Vec<Settled>,
+) {
+    progress.forced_tokens += session.sequence.counts.forced as u64;
+    progress.generated_tokens += session.sequence.counts.generated as u64;
+    settled.push((session.ticket, outcome));
+}

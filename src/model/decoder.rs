@@ -1,0 +1,244 @@
+//! The decoder: a ragged batch of tokens goes in at the top, and the logits of the rows that ask come out at the bottom.
+//!
+//! Every step works row by row except attention, which works sequence by sequence, so that the bits of a row's logits
+//! depend on its own sequence alone. The last layer computes keys and values for all rows, but the rest only for the
+//! rows whose logits are wanted.
+
+use super::ModelError;
+use super::attention::{Asking, Attention};
+use super::batch::{Batch, Forward, ForwardError, PageId};
+use super::cache::LayerCache;
+use super::config::Config;
+use super::linear::Linear;
+use super::load;
+use super::mlp::Mlp;
+use super::moe::Moe;
+use super::norm::Norm;
+use super::rope::Frequencies;
+use crate::weights::Store;
+use assize_kernels::{Precision, Span, bridge};
+use candle_core::{Device, Result, Tensor};
+
+/// How a decoder is loaded.
+pub struct LoadOptions<'a> {
+    /// How activations meet quantized weights; also the type of cached keys and values.
+    pub precision: Precision,
+    /// Pages of the KV cache, of 16 tokens; [`super::cache::page_bytes`] tells what one takes.
+    pub pages: usize,
+    /// Longest sequence, in tokens; the model's own where absent. Where a model has two sets of rotation factors
+    /// (Phi 3), this decides once, for all sequences, which serves: the short one up to the original context.
+    pub context: Option<usize>,
+    /// Told the bytes packed so far and the bytes in all.
+    pub progress: Option<&'a dyn Fn(u64, u64)>,
+}
+
+/// A model that is ready to run, with its cache.
+pub struct Decoder {
+    pub(super) config: Config,
+    pub(super) context: usize,
+    pub(super) pages: usize,
+    pub(super) weight_bytes: usize,
+    /// `[vocabulary, hidden]`; its bias is never there.
+    pub(super) embedding: Linear,
+    pub(super) layers: Vec<Layer>,
+    pub(super) norm: Norm,
+    /// `[vocabulary, hidden]`; the embedding's matrix where the two are tied.
+    pub(super) head: Linear,
+    pub(super) frequencies: Frequencies,
+    pub(super) local_frequencies: Option<Frequencies>,
+    pub(super) caches: Vec<LayerCache>,
+}
+
+/// One layer.
+pub(super) struct Layer {
+    pub(super) attention_norm: Norm,
+    pub(super) attention: Attention,
+    pub(super) attention_post_norm: Option<Norm>,
+    pub(super) mlp_norm: Norm,
+    pub(super) mlp: FeedForward,
+    pub(super) mlp_post_norm: Option<Norm>,
+    /// Whether the layer turns by the local frequencies.
+    pub(super) local: bool,
+}
+
+/// What follows attention in a layer.
+pub(super) enum FeedForward {
+    One(Mlp),
+    Several(Moe),
+}
+
+impl Decoder {
+    /// Reads a decoder out of a model file and packs its weights.
+    ///
+    /// # Errors
+    /// [`ModelError`] names the architecture, metadata key or tensor that is at fault, or the option that can't be had.
+    pub fn load(
+        store: &Store,
+        options: &LoadOptions<'_>,
+    ) -> std::result::Result<Decoder, ModelError> {
+        load::decoder(store, options)
+    }
+
+    /// What the model is made of.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        self.config.describe()
+    }
+
+    /// Bytes that the packed weights hold in memory.
+    pub fn weight_bytes(&self) -> usize {
+        self.weight_bytes
+    }
+
+    /// Logits `[outputs, vocabulary]` of a batch that was checked.
+    fn run(&self, batch: &Batch) -> Result<Option<Tensor>> {
+        let positions = batch.positions();
+        let slots = batch.slots();
+        let spans: Vec<Span> = batch.spans.iter().map(kernel_span).collect();
+        let rotation = self.frequencies.rotation(&positions)?;
+        let local = self
+            .local_frequencies
+            .as_ref()
+            .map(|local| local.rotation(&positions))
+            .transpose()?;
+
+        let mut x = bridge::embed(&batch.tokens, &self.embedding.weight)?; // [T, hidden]
+        if let Some(scale) = self.config.embedding_scale {
+            x = (x * f64::from(scale))?;
+        }
+        for (index, (layer, cache)) in self.layers.iter().zip(&self.caches).enumerate() {
+            let frequencies = match &self.local_frequencies {
+                Some(local) if layer.local => local,
+                _ => &self.frequencies,
+            };
+            let rotation = local.as_ref().filter(|_| layer.local).unwrap_or(&rotation);
+            let last = index + 1 == self.layers.len();
+            let asking = match last && batch.outputs.len() < batch.tokens.len() {
+                true => Some(asking(batch, &positions, frequencies)?),
+                false => None,
+            };
+
+            let normed = layer.attention_norm.forward(&x)?; // [T, hidden]
+            let attended = layer.attention.forward(
+                &normed,
+                rotation,
+                &spans,
+                &slots,
+                asking.as_ref(),
+                cache,
+            )?;
+            if let Some(asking) = &asking {
+                x = x.index_select(&asking.indices, 0)?; // [outputs, hidden] from here on
+            }
+            if batch.outputs.is_empty() && last {
+                return Ok(None);
+            }
+            x = bridge::add(&x, &post(&layer.attention_post_norm, attended)?)?;
+
+            let normed = layer.mlp_norm.forward(&x)?;
+            let added = match &layer.mlp {
+                FeedForward::One(mlp) => mlp.forward(&normed)?,
+                FeedForward::Several(moe) => moe.forward(&normed)?,
+            };
+            x = bridge::add(&x, &post(&layer.mlp_post_norm, added)?)?;
+        }
+        let logits = self.head.forward(&self.norm.forward(&x)?)?; // [outputs, vocabulary]
+        match self.config.logit_cap {
+            Some(cap) => bridge::soft_cap(&logits, cap).map(Some),
+            None => Ok(Some(logits)),
+        }
+    }
+}
+
+impl Forward for Decoder {
+    fn vocabulary(&self) -> usize {
+        self.config.vocabulary
+    }
+
+    fn context(&self) -> usize {
+        self.context
+    }
+
+    fn pages(&self) -> usize {
+        self.pages
+    }
+
+    fn forward(&mut self, batch: &Batch) -> std::result::Result<Vec<f32>, ForwardError> {
+        batch.check(self.config.vocabulary, self.context, self.pages)?;
+        if batch.tokens.is_empty() {
+            return Ok(Vec::new());
+        }
+        let logits = self.run(batch).and_then(|logits| match logits {
+            Some(logits) => logits.flatten_all()?.to_vec1(),
+            None => Ok(Vec::new()),
+        });
+        logits.map_err(|error| ForwardError(error.to_string()))
+    }
+
+    fn copy_page(&mut self, from: PageId, to: PageId) -> std::result::Result<(), ForwardError> {
+        for page in [from, to] {
+            if page as usize >= self.pages {
+                return Err(super::batch::BatchError::Page {
+                    page,
+                    pages: self.pages,
+                }
+                .into());
+            }
+        }
+        let copied = self
+            .caches
+            .iter()
+            .try_for_each(|cache| cache.copy_page(from, to));
+        copied.map_err(|error| ForwardError(error.to_string()))
+    }
+}
+
+/// `x`, through the norm where the family has one.
+fn post(norm: &Option<Norm>, x: Tensor) -> Result<Tensor> {
+    match norm {
+        Some(norm) => norm.forward(&x),
+        None => Ok(x),
+    }
+}
+
+/// The rows whose logits are wanted, as spans of their own: consecutive rows of one sequence stay together.
+fn asking(batch: &Batch, positions: &[usize], frequencies: &Frequencies) -> Result<Asking> {
+    let outputs = &batch.outputs;
+    let mut spans = Vec::new();
+    let mut rest = outputs.as_slice();
+    for span in &batch.spans {
+        let (mine, others) =
+            rest.split_at(rest.partition_point(|row| *row < span.first + span.rows));
+        for run in mine.chunk_by(|a, b| a + 1 == *b) {
+            let Some(first) = run.first() else { continue };
+            spans.push(Span {
+                first: spans.iter().map(|span: &Span| span.rows).sum(),
+                rows: run.len(),
+                position: positions[*first],
+                pages: span.pages.clone(),
+            });
+        }
+        rest = others;
+    }
+    let asked: Vec<usize> = outputs.iter().map(|row| positions[*row]).collect();
+    let indices: Vec<u32> = outputs.iter().map(|row| *row as u32).collect();
+    Ok(Asking {
+        indices: Tensor::from_vec(indices, outputs.len(), &Device::Cpu)?,
+        rotation: frequencies.rotation(&asked)?,
+        spans,
+    })
+}
+
+/// The same span in the kernels' words.
+fn kernel_span(span: &super::batch::Span) -> Span {
+    Span {
+        first: span.first,
+        rows: span.rows,
+        position: span.position,
+        pages: span.pages.clone(),
+    }
+}
