@@ -29,18 +29,18 @@ fn check(test: &str, model: &str, golden: &str, precision: Precision, most: f64,
             "{}",
             sequence.name
         );
-        feed(
-            &mut decoder,
-            &sequence.tokens,
-            128,
-            &pages,
-            |position, logits| {
-                let (nats, same) = sequence.distributions[position].compare(logits);
-                divergence += nats;
-                equal += usize::from(same);
-                positions += 1;
-            },
-        );
+        let job = Job {
+            tokens: &sequence.tokens,
+            start: 0,
+            chunk: 128,
+            pages: pages.clone(),
+        };
+        together(&mut decoder, &[job], |_, position, logits| {
+            let (nats, same) = sequence.distributions[position].compare(logits);
+            divergence += nats;
+            equal += usize::from(same);
+            positions += 1;
+        });
     }
     let (mean, share) = (
         divergence / positions as f64,

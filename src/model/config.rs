@@ -1,9 +1,10 @@
 //! What a decoder is made of, as values: sizes, and which of the families' variations it has.
 //!
-//! Read from GGUF metadata, which are untrusted: every number is checked for range here, so that the rest of the model
-//! may divide and multiply. Knows no tensor.
+//! Read from GGUF metadata, which are untrusted: every number is checked for range, so that the rest of the model may
+//! divide and multiply. Knows no tensor.
 
 use super::ModelError;
+use super::keys::Keys;
 use crate::weights::Metadata;
 use assize_kernels::{Activation, RopeStyle};
 
@@ -273,249 +274,120 @@ impl Config {
     }
 }
 
-/// Reads `<architecture>.<key>` and checks ranges.
-struct Keys<'a> {
-    metadata: &'a Metadata,
-    architecture: &'a str,
-}
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::weights::{Array, Kind, Value};
 
-impl Keys<'_> {
-    fn name(&self, key: &str) -> String {
-        format!("{}.{key}", self.architecture)
-    }
-
-    fn wrong(&self, key: &str, reason: String) -> ModelError {
-        ModelError::Value {
-            key: self.name(key),
-            reason,
+    /// Metadata of a small model of the architecture.
+    pub(in super::super) fn metadata(architecture: &str) -> Metadata {
+        let mut metadata = Metadata::default();
+        metadata.insert("general.architecture", Value::String(architecture.into()));
+        let numbers = [
+            ("block_count", 6),
+            ("embedding_length", 64),
+            ("attention.head_count", 4),
+            ("attention.head_count_kv", 2),
+            ("context_length", 512),
+            ("feed_forward_length", 96),
+            ("vocab_size", 100),
+            ("attention.sliding_window", 8),
+        ];
+        for (key, value) in numbers {
+            metadata.insert(format!("{architecture}.{key}"), Value::Unsigned(value));
         }
+        let epsilon = format!("{architecture}.attention.layer_norm_rms_epsilon");
+        metadata.insert(epsilon, Value::Float(1e-5));
+        metadata
     }
 
-    /// Whether the key is there, as a number or a list of numbers.
-    fn present(&self, key: &str) -> bool {
-        let name = self.name(key);
-        self.metadata.integer(&name).is_some() || self.metadata.integers(&name).is_some()
-    }
-
-    fn bounded(&self, key: &str, value: u64, most: usize) -> Result<usize, ModelError> {
-        match usize::try_from(value) {
-            Ok(size) if (1..=most).contains(&size) => Ok(size),
-            _ => Err(self.wrong(key, format!("{value} is not in 1..={most}"))),
-        }
-    }
-
-    fn optional_size(&self, key: &str, most: usize) -> Result<Option<usize>, ModelError> {
-        self.metadata
-            .integer(&self.name(key))
-            .map(|value| self.bounded(key, value, most))
-            .transpose()
-    }
-
-    fn size(&self, key: &str, most: usize) -> Result<usize, ModelError> {
-        self.optional_size(key, most)?
-            .ok_or_else(|| ModelError::Key {
-                key: self.name(key),
-            })
-    }
-
-    /// A size that some files state once a layer. All must agree: the cache and the decoder know one size.
-    fn size_of_layers(&self, key: &str, most: usize) -> Result<usize, ModelError> {
-        let Some(values) = self.metadata.integers(&self.name(key)) else {
-            return self.size(key, most);
-        };
-        match values.split_first() {
-            Some((first, rest)) if rest.iter().all(|value| value == first) => {
-                self.bounded(key, u64::try_from(*first).unwrap_or(0), most)
-            }
-            Some(_) => Err(self.wrong(
-                key,
-                "differs from layer to layer, which is not supported".into(),
-            )),
-            None => Err(self.wrong(key, "is empty".into())),
-        }
-    }
-
-    /// A number of tokens that means "none" when zero.
-    fn optional_tokens(&self, key: &str) -> Result<Option<usize>, ModelError> {
-        match self.metadata.integer(&self.name(key)) {
-            None | Some(0) => Ok(None),
-            Some(value) => self.bounded(key, value, 1 << 32).map(Some),
-        }
-    }
-
-    /// A finite float above `least` and at most `most`.
-    fn optional_float(&self, key: &str, least: f64, most: f64) -> Result<Option<f64>, ModelError> {
-        match self.metadata.float(&self.name(key)) {
-            None => Ok(None),
-            Some(value) if value > least && value <= most => Ok(Some(value)),
-            Some(value) => Err(self.wrong(
-                key,
-                format!("{value} is not above {least} and at most {most}"),
-            )),
-        }
-    }
-
-    fn float(&self, key: &str, least: f64, most: f64) -> Result<f64, ModelError> {
-        self.optional_float(key, least, most)?
-            .ok_or_else(|| ModelError::Key {
-                key: self.name(key),
-            })
-    }
-
-    /// The tokenizer's list counts where there is one: the tensors must have as many rows, and the list names them.
-    fn vocabulary(&self) -> Result<usize, ModelError> {
-        match self.metadata.strings("tokenizer.ggml.tokens") {
-            Some(tokens) if !tokens.is_empty() && tokens.len() <= 1 << 24 => Ok(tokens.len()),
-            Some(tokens) => Err(ModelError::Value {
-                key: "tokenizer.ggml.tokens".into(),
-                reason: format!("has {} tokens", tokens.len()),
-            }),
-            None => self.size("vocab_size", 1 << 24),
-        }
-    }
-
-    fn feed_forward(&self) -> Result<usize, ModelError> {
-        let most = 1 << 20;
-        match self.optional_size("expert_feed_forward_length", most)? {
-            Some(size) => Ok(size),
-            None => self.size_of_layers("feed_forward_length", most),
-        }
-    }
-
-    fn experts(&self) -> Result<Option<Experts>, ModelError> {
-        let count = match self.metadata.integer(&self.name("expert_count")) {
-            None | Some(0) => return Ok(None),
-            Some(count) => self.bounded("expert_count", count, 1 << 10)?,
-        };
-        if self.architecture != "llama" {
-            return Err(self.wrong(
-                "expert_count",
-                "experts are supported in llama (Mixtral) files alone".into(),
-            ));
-        }
-        Ok(Some(Experts {
-            count,
-            used: self.size("expert_used_count", count)?,
-        }))
-    }
-
-    fn rope(&self, head_dim: usize, context: usize) -> Result<Rope, ModelError> {
-        let dims = self
-            .optional_size("rope.dimension_count", head_dim)?
-            .unwrap_or(head_dim);
-        if dims % 2 != 0 {
-            return Err(self.wrong("rope.dimension_count", format!("{dims} is odd")));
-        }
-        let factor = self.optional_float("rope.scaling.factor", 0.0, 1e6)?;
-        let factor = factor.or(self.optional_float("rope.scale_linear", 0.0, 1e6)?);
-        let key = "rope.scaling.type";
-        let needed = || {
-            factor.ok_or_else(|| ModelError::Key {
-                key: self.name("rope.scaling.factor"),
-            })
-        };
-        let scaling = match self.metadata.string(&self.name(key)) {
-            // A file that states a factor and no type means the linear one.
-            None => factor.map_or(Scaling::None, |factor| Scaling::Linear { factor }),
-            // The factors themselves are tensors, and are read with them.
-            Some("none" | "longrope") => Scaling::None,
-            Some("linear") => Scaling::Linear { factor: needed()? },
-            Some("yarn") => Scaling::Yarn {
-                factor: needed()?,
-                fast: self
-                    .optional_float("rope.scaling.yarn_beta_fast", 0.0, 1e6)?
-                    .unwrap_or(32.0),
-                slow: self
-                    .optional_float("rope.scaling.yarn_beta_slow", 0.0, 1e6)?
-                    .unwrap_or(1.0),
-            },
-            Some(other) => {
-                let other: String = other.chars().take(64).collect();
-                return Err(self.wrong(key, format!("rope scaling {other:?} is not supported")));
-            }
-        };
-        Ok(Rope {
-            dims,
-            base: self
-                .optional_float("rope.freq_base", 0.0, 1e12)?
-                .unwrap_or(10_000.0),
-            scaling,
-            original_context: self
-                .optional_size("rope.scaling.original_context_length", 1 << 24)?
-                .unwrap_or(context),
-            attention_factor: self.optional_float("rope.scaling.attn_factor", 0.0, 1e3)?,
+    pub(in super::super) fn numbers(values: &[u32]) -> Value {
+        let bytes = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        Value::Array(Array::Numbers {
+            kind: Kind::U32,
+            bytes,
         })
     }
 
-    /// Gemma 3 turns its sliding layers by another base, and never stretches them.
-    fn local_rope(&self, rope: &Rope) -> Result<Option<Rope>, ModelError> {
-        if self.architecture != "gemma3" {
-            return Ok(None);
-        }
-        let base = self
-            .optional_float("rope.freq_base_swa", 0.0, 1e12)?
-            .unwrap_or(10_000.0);
-        Ok(Some(Rope {
-            base,
-            scaling: Scaling::None,
-            attention_factor: None,
-            ..rope.clone()
-        }))
-    }
-
-    /// The window of each layer. Gemma 2 has full attention in every second layer and Gemma 3 in every sixth.
-    fn windows(&self, layers: usize) -> Result<Vec<Option<usize>>, ModelError> {
-        let key = "attention.sliding_window";
-        let pattern_key = "attention.sliding_window_pattern";
-        let (window, period) = match self.architecture {
-            // The first Gemma 2 files don't state the window; all models of that family have this one.
-            "gemma2" => (Some(self.optional_tokens(key)?.unwrap_or(4096)), Some(2)),
-            "gemma3" => (Some(self.size(key, 1 << 32)?), Some(6)),
-            _ => (self.optional_tokens(key)?, None),
+    #[test]
+    fn families_differ_in_values() {
+        let check = |architecture: &str, expected: fn(&Config) -> bool| {
+            let config = Config::from_metadata(&metadata(architecture)).unwrap();
+            assert!(expected(&config), "{config:?}");
         };
-        if let Some(sliding) = self.metadata.integers(&self.name(pattern_key)) {
-            if sliding.len() != layers {
-                return Err(self.wrong(
-                    pattern_key,
-                    format!("has {} entries for {layers} layers", sliding.len()),
-                ));
-            }
-            return Ok(sliding
-                .iter()
-                .map(|slides| window.filter(|_| *slides != 0))
-                .collect());
-        }
-        let period = self.optional_size(pattern_key, 1 << 10)?.or(period);
-        let full = |layer: usize| period.is_some_and(|period| (layer + 1) % period == 0);
-        Ok((0..layers)
-            .map(|layer| window.filter(|_| !full(layer)))
-            .collect())
+        check("llama", |c| {
+            c.rope_style == RopeStyle::Normal && c.windows == [Some(8); 6] && c.head_dim == 16
+        });
+        check("qwen2", |c| {
+            c.rope_style == RopeStyle::Neox && c.biases && !c.head_norms && c.context == 512
+        });
+        check("qwen3", |c| {
+            c.head_norms && !c.biases && c.attention_scale == 0.25 && c.kv_heads == 2
+        });
+        check("phi3", |c| {
+            c.fused && c.embedding_scale.is_none() && c.attention_cap.is_none()
+        });
+        check("gemma2", |c| {
+            let windows = [Some(8), None, Some(8), None, Some(8), None];
+            let caps = (c.attention_cap, c.logit_cap) == (Some(50.0), Some(30.0));
+            c.windows == windows && caps && c.post_norms && c.embedding_scale == Some(8.0)
+        });
+        check("gemma3", |c| {
+            let windows = [Some(8), Some(8), Some(8), Some(8), Some(8), None];
+            let local = c
+                .local_rope
+                .as_ref()
+                .is_some_and(|rope| rope.base == 10_000.0);
+            c.windows == windows && local && c.head_norms && c.attention_cap.is_none()
+        });
     }
 
-    /// The inverse root of the head's width, except in the two 27B Gemmas, which took the query width per head as it
-    /// would be without a key length of its own. Files don't state this; the number of layers tells those two.
-    fn attention_scale(
-        &self,
-        layers: usize,
-        hidden: usize,
-        heads: usize,
-        head_dim: usize,
-    ) -> Result<f32, ModelError> {
-        if let Some(scale) = self.optional_float("attention.scale", 0.0, 1e3)? {
-            return Ok(scale as f32);
-        }
-        let width = match (self.architecture, layers) {
-            ("gemma2", 46) | ("gemma3", 62) => hidden as f64 / heads as f64,
-            _ => head_dim as f64,
+    #[test]
+    fn keys_change_values() {
+        let check = |architecture: &str, key: &str, value: Value, expected: fn(&Config) -> bool| {
+            let mut metadata = metadata(architecture);
+            metadata.insert(format!("{architecture}.{key}"), value);
+            let config = Config::from_metadata(&metadata).unwrap();
+            assert!(expected(&config), "{key}: {config:?}");
         };
-        Ok((1.0 / width.sqrt()) as f32)
-    }
-
-    /// A soft cap: of Gemma 2 always, of others where the file states one.
-    fn cap(&self, key: &str, gemma2: f64) -> Result<Option<f32>, ModelError> {
-        let stated = self.optional_float(key, 0.0, 1e6)?;
-        Ok(stated
-            .or((self.architecture == "gemma2").then_some(gemma2))
-            .map(|cap| cap as f32))
+        let number = Value::Unsigned;
+        check("llama", "attention.key_length", number(32), |c| {
+            c.head_dim == 32 && c.rope.dims == 32
+        });
+        check("llama", "attention.head_count", numbers(&[2; 6]), |c| {
+            c.heads == 2
+        });
+        check("llama", "attention.sliding_window", number(0), |c| {
+            c.windows == [None; 6]
+        });
+        check(
+            "gemma3",
+            "attention.sliding_window_pattern",
+            number(3),
+            |c| c.windows == [Some(8), Some(8), None, Some(8), Some(8), None],
+        );
+        check(
+            "gemma3",
+            "attention.sliding_window_pattern",
+            numbers(&[1, 0, 1, 0, 0, 0]),
+            |c| c.windows == [Some(8), None, Some(8), None, None, None],
+        );
+        check("gemma2", "block_count", number(46), |c| {
+            c.attention_scale == 0.25
+        });
+        check("phi3", "rope.dimension_count", number(8), |c| {
+            c.rope.dims == 8 && c.head_dim == 16
+        });
+        check("qwen2", "rope.scaling.factor", Value::Float(4.0), |c| {
+            c.rope.scaling == Scaling::Linear { factor: 4.0 }
+        });
+        check("gemma3", "rope.scaling.factor", Value::Float(8.0), |c| {
+            c.local_rope
+                .as_ref()
+                .is_some_and(|rope| rope.scaling == Scaling::None)
+        });
     }
 }

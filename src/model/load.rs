@@ -28,7 +28,6 @@ pub(super) fn decoder(store: &Store, options: &LoadOptions<'_>) -> Result<Decode
             "a context of {context} was asked, but the model was made for {made}"
         )));
     }
-    let caches = cache::allocate(&config, options.precision, options.pages)?;
     let loader = Loader {
         config: &config,
         tensors: Tensors::new(store, options.progress),
@@ -52,6 +51,8 @@ pub(super) fn decoder(store: &Store, options: &LoadOptions<'_>) -> Result<Decode
         .map(|rope| Frequencies::new(rope, None, None));
     let (embedding, head) = (loader.linear(embedding, None), loader.linear(head, None));
     let weight_bytes = loader.tensors.finish()?;
+    // Only now, when the tensors have borne out the sizes that the metadata claim.
+    let caches = cache::allocate(&config, options.precision, options.pages)?;
     Ok(Decoder {
         context,
         pages: options.pages,

@@ -4,6 +4,8 @@
 pub mod batch;
 pub mod config;
 
+mod keys;
+
 mod names;
 mod tensors;
 

@@ -25,8 +25,8 @@ pub(super) struct Rotation {
 }
 
 impl Frequencies {
-    /// The frequencies of `rope`, each divided by its entry in `divisors` where these are given. `factor` overrides the
-    /// factor of cosine and sine that follows from the scaling.
+    /// The frequencies of `rope`, each divided by its entry in `divisors` where these are given. `factor` takes the place
+    /// of the factor of cosine and sine that follows from the scaling and the file.
     pub(super) fn new(rope: &Rope, divisors: Option<&[f32]>, factor: Option<f64>) -> Frequencies {
         let plain = |pair: usize| rope.base.powf(-((2 * pair) as f64) / rope.dims as f64);
         let mut turns: Vec<f64> = (0..rope.dims / 2).map(plain).collect();
@@ -55,7 +55,7 @@ impl Frequencies {
         }
         Frequencies {
             turns,
-            factor: factor.or(rope.attention_factor).unwrap_or(implied),
+            factor: factor.unwrap_or(implied * rope.attention_factor.unwrap_or(1.0)),
         }
     }
 

@@ -335,8 +335,12 @@ pub fn check_invariance(
         pages: shared.clone(),
         ..whole.clone()
     };
-    same("before the prefix is shared", &[whole.clone()], 0);
-    same("behind a shared prefix", &[rest.clone()], 0);
+    same(
+        "before the prefix is shared",
+        std::slice::from_ref(&whole),
+        0,
+    );
+    same("behind a shared prefix", std::slice::from_ref(&rest), 0);
     // The second page is copied half way through.
     decoder.copy_page(1, shared[1]).expect("a sound copy");
     let found = bits(
