@@ -164,7 +164,10 @@ impl Rules {
         self.literal("[");
         let name = self.terminal("QUOTE");
         self.terminals.push_str(&quotes.terminals(&name));
-        let _ = write!(self.start, "{name} (\",\" {name}){{0,{}}}", most - 1);
+        self.start.push_str(&name);
+        if most > 1 {
+            let _ = write!(self.start, " (\",\" {name}){{0,{}}}", most - 1);
+        }
         self.literal("]");
     }
 
