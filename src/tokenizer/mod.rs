@@ -2,8 +2,8 @@
 //!
 //! A [`Tokenizer`] is built from GGUF metadata or from a `tokenizer.json`; both end in the same parts: a table of
 //! pieces, the markers that are found as a whole, and a merge by score or by rank. Encoding is linear or n·log n in the
-//! text, and can't fail: a vocabulary that could not spell every text is refused when it is opened. It knows nothing of
-//! models, sequences or grammars.
+//! text, whatever the text is. Some vocabularies have no tokens for a few rare characters; prompts with one are refused.
+//! This folder knows nothing of models, sequences or grammars.
 
 use crate::weights::Metadata;
 use sha2::{Digest, Sha256};
@@ -71,6 +71,9 @@ pub enum TokenizerError {
     /// The way in which text is cut into words is not known, so every guess would be silently wrong.
     #[error("the pre-tokenizer {0:?} is not known")]
     PreTokenizer(String),
+    /// Text that the vocabulary has no tokens for.
+    #[error("the vocabulary has no tokens for the character {0:?}")]
+    Unspellable(char),
     /// A `tokenizer.json` that is no JSON, or lacks a field.
     #[error("the tokenizer.json can't be read: {0}")]
     Json(String),
@@ -148,7 +151,17 @@ impl Tokenizer {
         self.vocabulary.len()
     }
 
-    /// Token ids of `text` as the start of a prompt; neither BOS nor EOS is added.
+    /// The first character of `text` that the vocabulary has no tokens for. Most vocabularies can spell everything;
+    /// StarCoder's, for one, lacks four bytes with which rare characters begin.
+    pub fn unspellable(&self, text: &str) -> Option<char> {
+        match &self.merge {
+            Merge::Score(_) => None,
+            Merge::ByteLevel(merge) | Merge::BlankMark(merge) => merge.unspellable(text),
+        }
+    }
+
+    /// Token ids of `text` as the start of a prompt; neither BOS nor EOS is added. Bytes that the vocabulary has no token
+    /// for are left out: where text must not be lost, ask [`Tokenizer::unspellable`] first.
     pub fn encode(&self, text: &str, specials: Specials) -> Vec<u32> {
         self.encode_at(text, specials, Position::Start)
     }
@@ -162,22 +175,33 @@ impl Tokenizer {
 
     /// Token ids of a text that comes in segments. Each is encoded on its own, so that token boundaries fall on theirs,
     /// and knows whether text or a control token goes before it.
-    pub fn encode_segments<'a>(&self, segments: impl IntoIterator<Item = Segment<'a>>) -> Vec<u32> {
+    ///
+    /// # Errors
+    /// [`TokenizerError::Unspellable`].
+    pub fn encode_segments<'a>(
+        &self,
+        segments: impl IntoIterator<Item = Segment<'a>>,
+    ) -> Result<Vec<u32>, TokenizerError> {
         let mut tokens = Vec::new();
         for segment in segments {
+            self.check_spelling(segment.text)?;
             let position = match tokens.last() {
                 Some(&last) if !self.is_marker(last) => Position::Inside,
                 _ => Position::Start,
             };
             self.append(segment.text, segment.specials, position, &mut tokens);
         }
-        tokens
+        Ok(tokens)
     }
 
     /// Token ids of a whole prompt that carries its own control tokens: BOS is there exactly once where the model wants
     /// it, whether or not the text writes it. Judged text never comes this way.
-    pub fn encode_raw(&self, text: &str) -> Vec<u32> {
-        self.with_bos(self.encode(text, Specials::Parse))
+    ///
+    /// # Errors
+    /// [`TokenizerError::Unspellable`].
+    pub fn encode_raw(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.check_spelling(text)?;
+        Ok(self.with_bos(self.encode(text, Specials::Parse)))
     }
 
     /// The bytes that a token adds to the text; empty for control, unknown and unused tokens.
@@ -248,6 +272,12 @@ impl Tokenizer {
             None => tokens.insert(0, bos),
         }
         tokens
+    }
+
+    fn check_spelling(&self, text: &str) -> Result<(), TokenizerError> {
+        self.unspellable(text).map_or(Ok(()), |character| {
+            Err(TokenizerError::Unspellable(character))
+        })
     }
 
     fn is_marker(&self, token: u32) -> bool {

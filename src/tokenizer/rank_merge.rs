@@ -1,7 +1,7 @@
 //! Merging by rank: byte-pair encoding over the byte-level alphabet or over characters with byte fallback.
 //!
 //! The merging itself is that of the `tokenizers` crate. This file checks the merges first, because the crate trusts
-//! them, and sees to it that every text can be spelled, so that encoding can't fail. It knows no markers.
+//! them, and knows which bytes the vocabulary can't spell: the crate would leave them out without a word. It knows no markers.
 
 use super::TokenizerError;
 use super::alphabet;
@@ -20,6 +20,8 @@ pub(super) struct RankMerge {
     byte_level: Option<(Splitter, [char; 256])>,
     /// The token of each byte alone; bytes that never occur in UTF-8 may have none.
     bytes: [Option<u32>; 256],
+    /// Whether every byte of UTF-8 has a token.
+    complete: bool,
 }
 
 impl RankMerge {
@@ -51,14 +53,29 @@ impl RankMerge {
             .map_err(|error| {
                 TokenizerError::Refused(format!("the merges can't be used: {error}"))
             })?;
+        let complete = (0u8..=255)
+            .zip(&bytes)
+            .all(|(byte, token)| token.is_some() || !alphabet::in_utf8(byte));
+        let byte_level = splitter.map(|splitter| (splitter, alphabet::characters()));
         Ok(RankMerge {
             model,
-            byte_level: splitter.map(|splitter| (splitter, alphabet::characters())),
+            byte_level,
             bytes,
+            complete,
         })
     }
 
-    /// Appends the tokens of `text`.
+    /// The first character that the vocabulary has no tokens for.
+    pub(super) fn unspellable(&self, text: &str) -> Option<char> {
+        if self.complete {
+            return None;
+        }
+        let spelled = |byte: u8| self.bytes[usize::from(byte)].is_some();
+        text.chars()
+            .find(|character| !character.encode_utf8(&mut [0; 4]).bytes().all(spelled))
+    }
+
+    /// Appends the tokens of `text`. Bytes without a token are left out, see [`RankMerge::unspellable`].
     pub(super) fn encode(&self, text: &str, out: &mut Vec<u32>) {
         match &self.byte_level {
             Some((splitter, characters)) => {
@@ -73,7 +90,7 @@ impl RankMerge {
         }
     }
 
-    /// Merges one word. The model can't refuse it, since every byte has a token; should it ever, the bytes spell it.
+    /// Merges one word. The model has no reason to refuse one; should it ever, the bytes spell it.
     fn merge(&self, written: &str, word: &str, out: &mut Vec<u32>) {
         match self.model.tokenize(written) {
             Ok(tokens) => out.extend(tokens.into_iter().map(|token| token.id)),
@@ -103,7 +120,8 @@ fn check_merges(merges: &[(String, String)], tokens: &Vocab) -> Result<(), Token
     Ok(())
 }
 
-/// The token of each byte. A byte that occurs in UTF-8 text and has none is an error: text would be lost.
+/// The token of each byte. Byte-level vocabularies in use lack some bytes of rare characters; a vocabulary of characters
+/// must have them all.
 fn byte_tokens(
     vocabulary: &Vocabulary,
     tokens: &Vocab,
@@ -116,23 +134,21 @@ fn byte_tokens(
                 .get(character.encode_utf8(&mut [0; 4]) as &str)
                 .copied();
         }
-    } else {
-        for (token, piece, kind) in vocabulary.iter() {
-            if let Some(byte) = byte_of(piece)
-                && kind == Kind::Byte
-            {
-                bytes[usize::from(byte)].get_or_insert(token);
-            }
+        return Ok(bytes);
+    }
+    for (token, piece, kind) in vocabulary.iter() {
+        if let Some(byte) = byte_of(piece)
+            && kind == Kind::Byte
+        {
+            bytes[usize::from(byte)].get_or_insert(token);
         }
     }
-    for (byte, token) in (0u8..=255).zip(&bytes) {
-        if token.is_none() && alphabet::in_utf8(byte) {
-            return Err(TokenizerError::Refused(format!(
-                "the vocabulary has no token for byte 0x{byte:02X}: some text would be lost"
-            )));
-        }
+    match bytes.iter().position(Option::is_none) {
+        Some(byte) => Err(TokenizerError::Refused(format!(
+            "the vocabulary has no token for byte 0x{byte:02X}: some text would be lost"
+        ))),
+        None => Ok(bytes),
     }
-    Ok(bytes)
 }
 
 #[cfg(test)]
