@@ -53,18 +53,22 @@ def encode(path, architecture):
     return [(first + "-" + second, (a + b[1:])[:640]), (second, b[:96])]
 
 
+def tail(rows, top):
+    """Log mass `[T, TAIL]` of the tokens outside `top` `[T, TOP]`, by id modulo TAIL, of log-probabilities `[T, V]`."""
+    rest = rows.scatter(-1, top, -torch.inf)
+    missing = -rest.shape[-1] % TAIL
+    return torch.nn.functional.pad(rest, (0, missing), value=-torch.inf).unflatten(-1, (-1, TAIL)).logsumexp(1)
+
+
 def bucketed(reference, other):
     """Bucketed and true KL of each position, `[T]` f64 both, from log-probabilities `[T, V]`."""
     true = (reference.exp() * (reference - other)).sum(-1)
     top = reference.topk(TOP, dim=-1).indices
     p, q = reference.gather(-1, top), other.gather(-1, top)
     bound = (p.exp() * (p - q)).sum(-1)
-    bucket = torch.arange(reference.shape[-1]) % TAIL
-    for index in range(TAIL):
-        masked = [x.scatter(-1, top, -torch.inf)[:, bucket == index].logsumexp(-1) for x in (reference, other)]
-        part = masked[0].exp() * (masked[0] - masked[1])
-        bound += torch.where(masked[0].isinf(), torch.zeros_like(part), part)
-    return bound, true
+    p, q = tail(reference, top), tail(other, top)
+    part = p.exp() * (p - q)
+    return bound + torch.where(p.isinf(), torch.zeros_like(part), part).sum(-1), true
 
 
 def compare(reference, other):
@@ -88,9 +92,7 @@ def position_lines(logits):
         total = row.logsumexp(-1)
         row = row - total
         values, ids = row.topk(TOP)
-        rest = row.scatter(0, ids, -torch.inf)
-        width = -(-rest.shape[0] // TAIL) * TAIL
-        rest = torch.nn.functional.pad(rest, (0, width - rest.shape[0]), value=-torch.inf).reshape(-1, TAIL).logsumexp(0)
+        rest = tail(row[None], ids[None])[0]
         top = " ".join(f"{token}:{value:.6f}" for token, value in zip(ids.tolist(), values.tolist()))
         yield f"p {position} {total:.6f} {top} | " + " ".join(f"{value:.6f}" for value in rest.tolist())
 

@@ -151,6 +151,44 @@ mod tests {
         );
     }
 
+    /// Against the `yarn` frequencies of transformers 5.24.0: 64 rotated values, base 10,000, factor 4 over 4,096 positions.
+    #[test]
+    fn yarn_equals_the_reference() {
+        let scaling = Scaling::Yarn {
+            factor: 4.0,
+            fast: 32.0,
+            slow: 1.0,
+        };
+        let rope = Rope {
+            dims: 64,
+            original_context: 4096,
+            ..rope(scaling)
+        };
+        let found = Frequencies::new(&rope, None, None);
+        assert!(
+            (found.factor - 1.138629436111989).abs() < 1e-12,
+            "{}",
+            found.factor
+        );
+        for (pair, expected) in [
+            (0, 1.0),
+            (1, 0.749894202),
+            (10, 0.0562341288),
+            (11, 0.039736785),
+            (15, 0.00948851742),
+            (19, 0.0020273868),
+            (22, 0.000547162897),
+            (23, 0.000333380362),
+            (31, 3.33380376e-05),
+        ] {
+            let turn = found.turns[pair];
+            assert!(
+                (turn / expected - 1.0).abs() < 1e-6,
+                "pair {pair}: {turn} for {expected}"
+            );
+        }
+    }
+
     #[test]
     fn the_long_factor_is_one_within_the_original_context() {
         assert_eq!(long_factor(&rope(Scaling::None), 64), 1.0);
