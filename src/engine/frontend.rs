@@ -60,7 +60,7 @@ impl ModelFrontend {
 impl Frontend for ModelFrontend {
     fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>, Failure> {
         match prompt {
-            Prompt::Raw(text) => Ok(self.tokenizer.encode_raw(text)),
+            Prompt::Raw(text) => self.tokenizer.encode_raw(text).map_err(input),
             Prompt::Chat(messages) => {
                 let template = self
                     .template

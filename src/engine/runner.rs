@@ -7,12 +7,23 @@ use crate::engine::EngineSettings;
 use crate::engine::admit::{Limits, admit};
 use crate::engine::frontend::Frontend;
 use crate::engine::scheduler::{Plan, Scheduler, Work};
-use crate::engine::session::Session;
+use crate::engine::session::{Outcome, Session};
 use crate::model::batch::{Batch, Forward, PAGE, PageId, Span};
+use rayon::prelude::*;
 use std::collections::VecDeque;
 
 /// A settled ask.
 pub type Settled = (Ticket, Result<Answer, Failure>);
+
+/// What a pass has for one session.
+enum Supply<'a> {
+    /// It had no part in the pass.
+    Idle,
+    /// Its tokens were computed; the last row's logits, where they were wanted.
+    Rows(Option<&'a [f32]>),
+    /// Rows of its branches, by slot.
+    Branches(Vec<(usize, &'a [f32])>),
+}
 
 /// All asks of an engine, and the model that answers them.
 pub struct Runner {
@@ -87,7 +98,7 @@ impl Runner {
             .iter_mut()
             .map(|session| &mut session.sequence)
             .collect();
-        let mut plan = self.scheduler.plan(&mut sequences);
+        let plan = self.scheduler.plan(&mut sequences);
         self.progress.cached_tokens += plan.cached as u64;
         // The preempted ones are the youngest, so they leave from the end and keep their order at the head of the queue.
         let kept = self.running.len() - plan.preempted.len();
@@ -99,47 +110,24 @@ impl Runner {
         }
         let batch = self.batch(&plan);
         let logits = self.forward(&plan, &batch);
-        let mut outcomes: Vec<Option<Result<Answer, Failure>>> =
-            self.running.iter().map(|_| None).collect();
-        let mut rows = logits
-            .as_deref()
-            .unwrap_or(&[])
-            .chunks_exact(self.model.vocabulary().max(1));
-        for work in plan.work.drain(..) {
-            let (index, slot) = match &work {
-                Work::Rows { sequence, .. } => (*sequence, None),
-                Work::Branch { sequence, slot, .. } => (*sequence, Some(*slot)),
-            };
-            let session = &mut self.running[index];
-            let before = session.sequence.pending();
-            let row = match work {
-                Work::Rows { rows: count, .. } if logits.is_ok() => {
-                    self.progress.prompt_tokens +=
-                        self.scheduler.settle_rows(&mut session.sequence, count) as u64;
-                    if before == count && session.wants_row() {
-                        rows.next()
-                    } else {
-                        None
-                    }
-                }
-                Work::Rows { .. } => None,
-                Work::Branch { fork, .. } => {
-                    self.scheduler.settle_fork(fork);
-                    rows.next()
-                }
-            };
-            if outcomes[index].is_some() {
-                continue;
-            }
-            outcomes[index] = match (&logits, row, slot) {
-                (Err(failure), ..) => Some(Err(failure.clone())),
-                (Ok(_), Some(row), Some(slot)) => {
-                    session.consume_branch(slot, row, &*self.frontend)
-                }
-                (Ok(_), Some(row), None) => session.consume(row, &*self.frontend),
-                (Ok(_), None, _) => None,
-            };
-        }
+        let supplies = self.settle_pages(plan, logits.as_deref().ok());
+        let frontend = &*self.frontend;
+        // Choosing a token takes a look at the whole vocabulary, and a mask some grammar work: all cores take part.
+        // Each session's outcome depends on its own rows alone.
+        let outcomes: Vec<Outcome> = self
+            .running
+            .par_iter_mut()
+            .zip(supplies)
+            .map(|(session, supply)| match (&logits, supply) {
+                (_, Supply::Idle) => None,
+                (Err(failure), _) => Some(Err(failure.clone())),
+                (Ok(_), Supply::Rows(None)) => None,
+                (Ok(_), Supply::Rows(Some(row))) => session.consume(row, frontend),
+                (Ok(_), Supply::Branches(rows)) => rows
+                    .into_iter()
+                    .find_map(|(slot, row)| session.consume_branch(slot, row, frontend)),
+            })
+            .collect();
         let mut outcomes = outcomes.into_iter();
         let scheduler = &mut self.scheduler;
         let progress = &mut self.progress;
@@ -153,6 +141,45 @@ impl Runner {
                 None => true,
             });
         settled
+    }
+
+    /// Notes what a pass has computed, gives back the pages of branches, and sorts the logits by running session. Without
+    /// logits, after a failed pass, nothing was computed.
+    fn settle_pages<'a>(&mut self, plan: Plan, logits: Option<&'a [f32]>) -> Vec<Supply<'a>> {
+        let mut rows = logits
+            .unwrap_or(&[])
+            .chunks_exact(self.model.vocabulary().max(1));
+        let mut supplies: Vec<Supply> = self.running.iter().map(|_| Supply::Idle).collect();
+        for work in plan.work {
+            match work {
+                Work::Rows {
+                    sequence: index,
+                    rows: count,
+                } => {
+                    let session = &mut self.running[index];
+                    let wanted = count == session.sequence.pending() && session.wants_row();
+                    if logits.is_some() {
+                        let new = self.scheduler.settle_rows(&mut session.sequence, count);
+                        self.progress.prompt_tokens += new as u64;
+                    }
+                    supplies[index] = Supply::Rows(if wanted { rows.next() } else { None });
+                }
+                Work::Branch {
+                    sequence: index,
+                    slot,
+                    fork,
+                } => {
+                    self.scheduler.settle_fork(fork);
+                    let mut branches = match std::mem::replace(&mut supplies[index], Supply::Idle) {
+                        Supply::Branches(branches) => branches,
+                        Supply::Idle | Supply::Rows(_) => Vec::new(),
+                    };
+                    branches.extend(rows.next().map(|row| (slot, row)));
+                    supplies[index] = Supply::Branches(branches);
+                }
+            }
+        }
+        supplies
     }
 
     /// Admits asks in order, as long as there is room.
@@ -179,10 +206,8 @@ impl Runner {
                     }
                 }
             };
-            if !self
-                .scheduler
-                .has_room(&session.sequence, self.running.len())
-            {
+            let running = self.running.iter().map(|session| &session.sequence);
+            if !self.scheduler.has_room(&session.sequence, running) {
                 self.parked.push_front(session);
                 return;
             }

@@ -45,11 +45,32 @@ fn admitted<'a>(logits: &'a [f32], mask: &'a Mask) -> impl Iterator<Item = (u32,
         })
 }
 
+/// Word by word: the highest admitted logit of 32 needs no branches, and its place is looked up only when it leads.
 fn most_probable(logits: &[f32], mask: &Mask) -> Option<u32> {
     let mut best: Option<(u32, f32)> = None;
-    for (token, logit) in admitted(logits, mask) {
-        if best.is_none_or(|(_, highest)| logit > highest) {
-            best = Some((token, logit));
+    for (index, (word, logits)) in mask.words.iter().zip(logits.chunks(32)).enumerate() {
+        if *word == 0 {
+            continue;
+        }
+        let admitted = |bit: usize, logit: f32| {
+            if word >> bit & 1 == 1 {
+                logit
+            } else {
+                f32::NEG_INFINITY
+            }
+        };
+        let mut highest = f32::NEG_INFINITY;
+        for (bit, logit) in logits.iter().enumerate() {
+            let logit = admitted(bit, *logit);
+            highest = if logit > highest { logit } else { highest };
+        }
+        if best.is_none_or(|(_, leader)| highest > leader)
+            && let Some(bit) = logits
+                .iter()
+                .enumerate()
+                .position(|(bit, logit)| word >> bit & 1 == 1 && *logit == highest)
+        {
+            best = Some((index as u32 * 32 + bit as u32, highest));
         }
     }
     best.map(|(token, _)| token)

@@ -75,18 +75,24 @@ impl Scheduler {
         &self.prefix
     }
 
-    /// Whether there is room to admit `sequence` beside `running` others. Each of them is left a page to grow, so that
-    /// a newcomer is not preempted at once.
-    pub fn has_room(&self, sequence: &Sequence, running: usize) -> bool {
-        let cached = if self.settings.prefix_cache {
-            self.prefix.cached(sequence.tokens(), sequence.sharable())
-        } else {
-            0
+    /// Whether there is room to admit `sequence` beside the running ones. Each of them is left the pages that it lacks
+    /// and one to grow, so that a newcomer is not preempted at once.
+    pub fn has_room<'a>(
+        &self,
+        sequence: &Sequence,
+        running: impl ExactSizeIterator<Item = &'a Sequence>,
+    ) -> bool {
+        if running.len() == 0 {
+            return true;
+        }
+        let cached = match self.settings.prefix_cache {
+            true => self.prefix.cached(sequence.tokens(), sequence.sharable()),
+            false => 0,
         };
-        let needed = sequence
-            .missing(sequence.tokens().len())
-            .saturating_sub(cached);
-        running == 0 || self.pages.free() + self.prefix.idle(&self.pages) >= needed + running + 1
+        let lacking = |sequence: &Sequence| sequence.missing(sequence.tokens().len());
+        let promised: usize = running.map(|other| lacking(other) + 1).sum();
+        let needed = lacking(sequence).saturating_sub(cached) + 1;
+        self.pages.free() + self.prefix.idle(&self.pages) >= promised + needed
     }
 
     /// Plans a pass over the running sequences, oldest first.

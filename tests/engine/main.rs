@@ -4,183 +4,16 @@
 //! that has no pages, no batch and no scheduler.
 
 mod fake;
+mod harness;
 mod simulation;
 
-use assize::ask::{
-    Answer, Answerer, Ask, Decoding, Failure, Field, FieldValue, Labels, Message, Part, Prompt,
-    Role, Shape,
-};
+use assize::ask::{Ask, Decoding, Failure, Field, FieldValue, Message, Part, Prompt, Role, Shape};
 use assize::engine::frontend::Frontend;
-use assize::engine::{Engine, EngineSettings};
 use assize::model::batch::PAGE;
-use fake::{Fake, FakeFrontend, Stats, mix};
+use fake::{FakeFrontend, mix};
+use harness::{alone, ask, bits, check_against_simulation, labels, object, run, scales, settings};
 use proptest::prelude::*;
-use simulation::simulate;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-
-fn settings(
-    max_batch: usize,
-    max_batch_tokens: usize,
-    prefill_chunk: usize,
-    prefix_cache: bool,
-) -> EngineSettings {
-    EngineSettings {
-        max_batch,
-        max_batch_tokens,
-        prefill_chunk,
-        prefix_cache,
-    }
-}
-
-fn labels(names: &[&str], quoted: bool) -> Labels {
-    Labels {
-        names: names.iter().map(|name| (*name).to_owned()).collect(),
-        quoted,
-    }
-}
-
-fn scales() -> Vec<Labels> {
-    vec![
-        labels(&["1", "2", "3", "4", "5"], false),
-        labels(&["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"], false),
-        labels(&["pass", "fail"], true),
-        labels(&["1", "10", "100"], false),
-        labels(&["100", "10", "1"], false),
-        labels(&["a", "ab", "abc", "b"], true),
-    ]
-}
-
-fn object(max_chars: usize, labels: Labels) -> Shape {
-    let field = |name: &str, value| Field {
-        name: name.to_owned(),
-        value,
-    };
-    Shape::Object(vec![
-        field("r", FieldValue::Text { max_chars }),
-        field("s", FieldValue::Labels(labels)),
-    ])
-}
-
-fn ask(prompt: &str, shape: Shape) -> Ask {
-    Ask {
-        prompt: Prompt::Raw(prompt.to_owned()),
-        shape,
-        decoding: Decoding {
-            max_tokens: 60,
-            ..Decoding::default()
-        },
-    }
-}
-
-/// What an answer says, in bits; timings and cache hits aside.
-type Bits = Result<(String, Option<Vec<u64>>, [usize; 3]), Failure>;
-
-fn bits(result: &Result<Answer, Failure>) -> Bits {
-    let answer = result.as_ref().map_err(Failure::clone)?;
-    let masses = answer.readout.as_ref().map(|readout| {
-        readout
-            .log_masses
-            .iter()
-            .map(|mass| mass.to_bits())
-            .collect()
-    });
-    Ok((
-        answer.text.clone(),
-        masses,
-        [
-            answer.tokens.prompt,
-            answer.tokens.forced,
-            answer.tokens.generated,
-        ],
-    ))
-}
-
-struct Outcome {
-    answers: Vec<Result<Answer, Failure>>,
-    stats: Arc<Mutex<Stats>>,
-    progress: assize::ask::Progress,
-}
-
-/// Runs asks in the given order and checks that every one is settled once and that no page is lost.
-fn run(
-    asks: &[Ask],
-    order: &[usize],
-    context: usize,
-    pages: usize,
-    settings: EngineSettings,
-) -> Outcome {
-    let model = Fake::new(context, pages);
-    let stats = Arc::clone(&model.stats);
-    let mut engine = Engine::new(Box::new(model), Box::new(FakeFrontend), settings);
-    for index in order {
-        engine.submit(*index as u64, asks[*index].clone());
-    }
-    let mut answers: Vec<Option<Result<Answer, Failure>>> = vec![None; asks.len()];
-    let mut steps = 0;
-    while engine.progress().waiting + engine.progress().running > 0 {
-        steps += 1;
-        assert!(steps < 200_000, "no end: {:?}", engine.progress());
-        for (ticket, result) in engine.step() {
-            assert!(
-                answers[ticket as usize].replace(result).is_none(),
-                "settled twice"
-            );
-        }
-        assert!(engine.progress().running <= settings.max_batch);
-    }
-    assert!(engine.step().is_empty(), "nothing to do");
-    let scheduler = engine.runner().scheduler();
-    assert_eq!(
-        scheduler.pages().free() + scheduler.prefix().len(),
-        pages,
-        "a page is lost"
-    );
-    assert_eq!(
-        scheduler.prefix().idle(scheduler.pages()),
-        scheduler.prefix().len()
-    );
-    let answers = answers
-        .into_iter()
-        .map(|answer| answer.expect("an ask was never settled"))
-        .collect();
-    Outcome {
-        answers,
-        stats,
-        progress: engine.progress(),
-    }
-}
-
-fn alone(ask: &Ask) -> Result<Answer, Failure> {
-    let outcome = run(
-        std::slice::from_ref(ask),
-        &[0],
-        4096,
-        64,
-        settings(1, 4096, 4096, false),
-    );
-    outcome.answers.into_iter().next().unwrap()
-}
-
-fn check_against_simulation(ask: &Ask, answer: &Result<Answer, Failure>) {
-    match (simulate(ask), answer) {
-        (Ok((text, masses)), Ok(answer)) => {
-            assert_eq!(answer.text, text);
-            assert_eq!(answer.readout.is_some(), masses.is_some());
-            if let (Some(masses), Some(readout)) = (masses, &answer.readout) {
-                for (mass, log_mass) in masses.iter().zip(&readout.log_masses) {
-                    assert!(
-                        (mass - log_mass.exp()).abs() < 1e-9,
-                        "{masses:?} {:?}",
-                        readout.log_masses
-                    );
-                }
-            }
-        }
-        (Err(expected), Err(found)) => assert_eq!(*found, expected),
-        (expected, found) => panic!("{expected:?} against {found:?}"),
-    }
-}
 
 #[test]
 fn readout_equals_brute_force() {
@@ -345,6 +178,41 @@ fn a_shared_rubric_is_computed_once() {
     }
     let cold = run(&asks, &order, 4096, 400, settings(8, 512, 256, false));
     assert_eq!(cold.progress.prompt_tokens as usize, 8 * (rubric.len() + 1));
+}
+
+#[test]
+fn the_same_prompt_twice_is_shared_up_to_its_last_row() {
+    for length in [1, 15, 16, 17, 32, 33, 48] {
+        let asks = [0, 1, 2].map(|_| ask(&"w".repeat(length), object(3, scales()[1].clone())));
+        let outcome = run(&asks, &[0, 1, 2], 4096, 40, settings(8, 512, 256, true));
+        for answer in &outcome.answers {
+            check_against_simulation(&asks[0], answer);
+            assert_eq!(bits(answer), bits(&alone(&asks[0])), "{length}");
+        }
+        let cached = outcome.answers[2].as_ref().unwrap().tokens.cached;
+        assert_eq!(cached, (length - 1) / PAGE * PAGE);
+    }
+}
+
+#[test]
+fn a_single_pass_at_a_time_settles_asks_in_order() {
+    // Pages for one of them only: the others are preempted or wait, and keep their places.
+    let asks: Vec<Ask> = (0..6)
+        .map(|index| ask(&format!("{index}"), Shape::Schema("c50".to_owned())))
+        .collect();
+    for pages in [4, 6, 9] {
+        let outcome = run(
+            &asks,
+            &[3, 1, 0, 5, 4, 2],
+            4096,
+            pages,
+            settings(6, 512, 64, false),
+        );
+        if pages == 4 {
+            assert_eq!(outcome.settled, [3, 1, 0, 5, 4, 2]);
+        }
+        assert_eq!(outcome.settled.len(), 6);
+    }
 }
 
 #[test]
