@@ -395,5 +395,5 @@ fn file_name(path: &Path) -> String {
 }
 
 fn instruction_set() -> String {
-    std::env::consts::ARCH.into()
+    assize_kernels::isa().name().into()
 }

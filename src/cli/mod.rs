@@ -131,6 +131,8 @@ impl Globals {
             let message = format!("this build has no {name} device: it computes on the CPU alone");
             return Err(Fault::usage(message, "leave --device out, or give --device cpu").into());
         }
+        assize_kernels::Isa::from_environment()
+            .map_err(|error| Fault::usage(error.to_string(), format!("unset {}", assize_kernels::ISA_VARIABLE)))?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = self.threads.unwrap_or(cores);
         if threads == 0 || threads > 4096 {

@@ -1,7 +1,7 @@
 //! `run.json`: what was run, by what, on what.
 //!
-//! Some of it decides the verdicts and so the identity of the run; the rest (threads, batch sizes, versions of the
-//! traces) is written down but may change between a run and its resumption, since no verdict depends on it.
+//! Some of it decides the verdicts and so the identity of the run; the rest (instruction set, threads, batch sizes) is
+//! written down but may change between a run and its resumption, since no verdict depends on it.
 
 use crate::judge::digest::Digest;
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ pub struct RunDescription {
 
 impl RunDescription {
     /// What decides the verdicts: names and values.
-    fn identity(&self) -> [(&'static str, String); 12] {
+    fn identity(&self) -> [(&'static str, String); 11] {
         [
             ("assize version", self.assize.clone()),
             ("model sha256", self.model.sha256.join(" ")),
@@ -91,7 +91,6 @@ impl RunDescription {
             ("rubric digest", self.rubric.digest.clone()),
             ("seed", self.seed.to_string()),
             ("device", self.device.clone()),
-            ("instruction set", self.instruction_set.clone()),
             ("mode", self.settings.mode.clone()),
             ("exact", self.settings.exact.to_string()),
         ]
@@ -212,7 +211,7 @@ pub(super) mod tests {
         check(|other| other.rubric.digest = "e".into(), false, false);
         check(|other| other.model.sha256 = vec!["b".into()], false, false);
         check(|other| other.prompt_digest = "q".into(), false, false);
-        check(|other| other.instruction_set = "avx512".into(), false, true);
+        check(|other| other.instruction_set = "avx512".into(), true, true);
         assert_ne!(base.key("i"), base.key("j"));
     }
 }
