@@ -1,1 +1,14 @@
-//! journal.
+//! The journal: the folder of a run, with what was run and every verdict as it was settled.
+//!
+//! Knows verdicts and failures; knows no engine and no trace file.
+
+mod description;
+mod error;
+mod log;
+mod record;
+mod resume;
+
+pub use description::{ModelDescription, RubricDescription, RunDescription, SettingsDescription};
+pub use error::JournalError;
+pub use log::{Journal, Opened};
+pub use record::{FailureKind, Outcome, Record, Row, RowOutcome};

@@ -1,5 +1,6 @@
 //! sha256 over fields, so that no two different sequences of fields hash the same bytes.
 
+use crate::trace::{Item, ItemError};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
@@ -51,6 +52,29 @@ impl Digest {
         }
         text
     }
+}
+
+/// The digest of an item: its name and all of its text that a judge may be shown.
+pub fn item(item: &Item) -> String {
+    let digest = Digest::new("assize item")
+        .field(&item.name)
+        .optional(item.input.as_deref());
+    let digest = match &item.context {
+        Some(passages) => digest.field("some").list(passages),
+        None => digest.field("none"),
+    };
+    digest
+        .optional(item.reference.as_deref())
+        .field(&item.answer)
+        .hex()
+}
+
+/// The digest of a line that is no item.
+pub fn bad_line(error: &ItemError) -> String {
+    Digest::new("assize bad line")
+        .field(&error.name)
+        .field(error.to_string())
+        .hex()
 }
 
 #[cfg(test)]

@@ -1,0 +1,299 @@
+//! `assize bench`: measures the engine on a workload whose rows bring their own prompts and shapes.
+//!
+//! The first round starts cold; later ones find the prefix cache as the round before left it.
+
+use super::Globals;
+use super::fault::{Fault, SOME_FAILED};
+use super::judge::{EngineArguments, find_model};
+use super::style::{Console, bytes};
+use crate::ask::{Answerer as _, Ask, Progress};
+use crate::engine::Engine;
+use crate::judge::digest::Digest;
+use crate::run::ModelFile;
+use crate::run::settings::peak_memory;
+use crate::run::workload::{self, WorkloadMode};
+use crate::weights::manifest;
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Write as _, stdout};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Arguments of `assize bench`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  assize bench --workload rows.jsonl --mode json
+  assize bench --workload rows.jsonl --mode score --rounds 5 --json
+
+A row is a JSON object with `prompt` and `json_schema` (mode json), or `score_prompt` and `score_grammar` (mode score).
+Template and rubric are bypassed.")]
+pub struct Args {
+    /// A JSONL file of rows.
+    #[arg(long, value_name = "FILE")]
+    pub workload: PathBuf,
+    /// Which half of a row is run.
+    #[arg(long, value_enum)]
+    pub mode: ModeArgument,
+    /// How often all rows are run.
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// A name that `assize models` lists, or a path to a GGUF file.
+    #[arg(long, short, default_value = manifest::DEFAULT, value_name = "MODEL")]
+    pub model: String,
+    /// Run the first N rows only.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// How the engine runs.
+    #[command(flatten)]
+    pub engine: EngineArguments,
+}
+
+/// `--mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ModeArgument {
+    /// Generate JSON under the row's schema.
+    Json,
+    /// Read out the row's labels; nothing is generated.
+    Score,
+}
+
+/// What one round measured.
+struct Round {
+    seconds: f64,
+    verdicts: usize,
+    failures: Vec<String>,
+    progress: Progress,
+    outputs: String,
+}
+
+/// Runs the rounds. Returns the exit code.
+///
+/// # Errors
+/// Whatever kept a round from its end.
+pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
+    let shown = args.workload.display();
+    let text = std::fs::read_to_string(&args.workload).map_err(|error| {
+        Fault::usage(format!("{shown}: {error}"), "--workload takes a JSONL file")
+    })?;
+    let mode = match args.mode {
+        ModeArgument::Json => WorkloadMode::Json,
+        ModeArgument::Score => WorkloadMode::Score,
+    };
+    let mut asks = workload::asks(&text, mode).map_err(|error| {
+        Fault::usage(
+            format!("{shown}:{}: {}", error.line, error.reason),
+            "see assize bench --help",
+        )
+    })?;
+    asks.truncate(args.limit.unwrap_or(usize::MAX));
+    if asks.is_empty() {
+        return Err(
+            Fault::usage(format!("{shown} holds no row"), "see assize bench --help").into(),
+        );
+    }
+    let threads = globals.prepare()?;
+    let located = find_model(&args.model, globals, console)?;
+    let model =
+        ModelFile::open(located.path()).with_context(|| located.path().display().to_string())?;
+    let loaded = model
+        .load(&args.engine.settings(), None)
+        .with_context(|| located.path().display().to_string())?;
+    console.say(format!(
+        "{} rows, {threads} threads, weights {}, KV cache up to {}",
+        asks.len(),
+        bytes(loaded.weight_bytes as u64),
+        bytes(loaded.memory.cache)
+    ));
+    let mut engine = loaded.engine;
+    let mut rounds = Vec::new();
+    let mut failed = 0;
+    for number in 1..=args.rounds {
+        let round = measure(&mut engine, &asks)?;
+        for failure in &round.failures {
+            console.say(format!("failed: {failure}"));
+        }
+        failed += round.failures.len();
+        let figures = figures(&round);
+        let mut out = stdout().lock();
+        if globals.json {
+            let mut object = json!({ "round": number });
+            merge(&mut object, figures.clone());
+            writeln!(out, "{object}")?;
+        } else {
+            writeln!(out, "round {number}: {}", line(&figures))?;
+        }
+        out.flush()?;
+        rounds.push(figures);
+    }
+    let medians = medians(&rounds);
+    let mut out = stdout().lock();
+    if globals.json {
+        let mut object = json!({
+            "rounds": rounds.len(),
+            "model": args.model,
+            "mode": if mode == WorkloadMode::Json { "json" } else { "score" },
+            "rows": asks.len(),
+            "threads": threads,
+        });
+        merge(&mut object, medians);
+        writeln!(out, "{object}")?;
+    } else {
+        writeln!(out, "median:  {}", line(&medians))?;
+    }
+    out.flush()?;
+    Ok(if failed > 0 { SOME_FAILED } else { 0 })
+}
+
+/// All rows once, from the first submission to the last answer.
+fn measure(engine: &mut Engine, asks: &[Ask]) -> Result<Round> {
+    let before = engine.progress();
+    let began = Instant::now();
+    for (ticket, ask) in (0..).zip(asks) {
+        engine.submit(ticket, ask.clone());
+    }
+    let mut settled = BTreeMap::new();
+    while settled.len() < asks.len() {
+        let answers = engine.step();
+        let progress = engine.progress();
+        if answers.is_empty() && progress.waiting + progress.running == 0 {
+            anyhow::bail!("the engine lost {} rows", asks.len() - settled.len());
+        }
+        settled.extend(answers);
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let after = engine.progress();
+    let mut failures = Vec::new();
+    let mut outputs = Digest::new("assize bench");
+    for (ticket, result) in &settled {
+        match result {
+            Ok(answer) => {
+                outputs = outputs.field(&answer.text);
+                for mass in answer
+                    .readout
+                    .iter()
+                    .flat_map(|readout| &readout.log_masses)
+                {
+                    outputs = outputs.field(mass.to_le_bytes());
+                }
+            }
+            Err(failure) => failures.push(format!("row {}: {failure}", ticket + 1)),
+        }
+    }
+    Ok(Round {
+        seconds,
+        verdicts: settled.len() - failures.len(),
+        failures,
+        progress: Progress {
+            waiting: 0,
+            running: 0,
+            prompt_tokens: after.prompt_tokens - before.prompt_tokens,
+            cached_tokens: after.cached_tokens - before.cached_tokens,
+            forced_tokens: after.forced_tokens - before.forced_tokens,
+            generated_tokens: after.generated_tokens - before.generated_tokens,
+        },
+        outputs: outputs.hex(),
+    })
+}
+
+/// The round's figures. `prompt_tokens` counts computed ones; `outputs_sha256` is equal where all outputs and readouts are.
+fn figures(round: &Round) -> Value {
+    let progress = &round.progress;
+    let prompts = progress.prompt_tokens + progress.cached_tokens;
+    let rate = |count: u64| rounded(count as f64 / round.seconds);
+    json!({
+        "seconds": rounded(round.seconds),
+        "verdicts": round.verdicts,
+        "failed": round.failures.len(),
+        "verdicts_per_minute": rounded(round.verdicts as f64 / round.seconds * 60.0),
+        "prompt_tokens": progress.prompt_tokens,
+        "prompt_tokens_per_second": rate(progress.prompt_tokens),
+        "cached_tokens": progress.cached_tokens,
+        "prefix_hits": rounded(progress.cached_tokens as f64 / prompts.max(1) as f64),
+        "forced_tokens": progress.forced_tokens,
+        "generated_tokens": progress.generated_tokens,
+        "generated_tokens_per_second": rate(progress.generated_tokens),
+        "peak_memory_bytes": peak_memory(),
+        "outputs_sha256": round.outputs,
+    })
+}
+
+/// The median of every number, and a text where it is the same in every round.
+fn medians(rounds: &[Value]) -> Value {
+    let Some(Value::Object(first)) = rounds.first() else {
+        return Value::Null;
+    };
+    let mut object = serde_json::Map::new();
+    for (name, value) in first {
+        let all = || rounds.iter().filter_map(|round| round.get(name));
+        let mut numbers: Vec<f64> = all().filter_map(Value::as_f64).collect();
+        if numbers.len() == rounds.len() {
+            numbers.sort_by(f64::total_cmp);
+            let middle = numbers.len() / 2;
+            let low = numbers[(numbers.len() - 1) / 2];
+            let median = rounded((low + numbers[middle]) / 2.0);
+            object.insert(
+                name.clone(),
+                if median.fract() == 0.0 {
+                    json!(median as u64)
+                } else {
+                    json!(median)
+                },
+            );
+        } else if all().all(|other| other == value) {
+            object.insert(name.clone(), value.clone());
+        } else {
+            object.insert(name.clone(), Value::Null);
+        }
+    }
+    Value::Object(object)
+}
+
+fn line(figures: &Value) -> String {
+    let number = |name: &str| figures[name].as_f64().unwrap_or(0.0);
+    format!(
+        "{:.1} verdicts/min  {:.1} s  prompt {:.0} tokens/s  generated {:.1} tokens/s  prefix hits {:.0} %  forced {:.0}  \
+         failed {:.0}  peak memory {}",
+        number("verdicts_per_minute"),
+        number("seconds"),
+        number("prompt_tokens_per_second"),
+        number("generated_tokens_per_second"),
+        100.0 * number("prefix_hits"),
+        number("forced_tokens"),
+        number("failed"),
+        bytes(number("peak_memory_bytes") as u64),
+    )
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+fn merge(object: &mut Value, more: Value) {
+    if let (Value::Object(object), Value::Object(more)) = (object, more) {
+        object.extend(more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_rounds() {
+        let rounds = [
+            json!({"verdicts_per_minute": 10.5, "forced_tokens": 3, "outputs_sha256": "a"}),
+            json!({"verdicts_per_minute": 30.5, "forced_tokens": 3, "outputs_sha256": "a"}),
+            json!({"verdicts_per_minute": 20.5, "forced_tokens": 5, "outputs_sha256": "a"}),
+        ];
+        assert_eq!(
+            medians(&rounds),
+            json!({"verdicts_per_minute": 20.5, "forced_tokens": 3, "outputs_sha256": "a"})
+        );
+        assert_eq!(medians(&rounds[..2])["verdicts_per_minute"], json!(20.5));
+        assert_eq!(
+            medians(&[json!({"a": "x"}), json!({"a": "y"})]),
+            json!({"a": null})
+        );
+    }
+}

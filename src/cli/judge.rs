@@ -1,0 +1,399 @@
+//! `assize judge`: files of traces and a rubric go in, verdicts come out.
+
+use super::Globals;
+use super::fault::{Fault, INTERRUPTED, SOME_FAILED, USAGE};
+use super::fetch::Bar;
+use super::meter::Meter;
+use super::style::{Console, bytes, this_command};
+use crate::journal::{
+    Journal, ModelDescription, RubricDescription, RunDescription, SettingsDescription,
+};
+use crate::judge::rubric::Scale;
+use crate::judge::{Mode, Pointwise, Rubric, prompt};
+use crate::report::{Summary, table};
+use crate::run::{JudgeSettings, ModelFile, Pipeline};
+use crate::trace::{self, FieldMap, TraceFormat};
+use crate::weights::fetch::{FetchOptions, Located, locate};
+use crate::weights::manifest::{self, Kind};
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use std::io::{Write as _, stdout};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Arguments of `assize judge`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  assize judge examples/support.jsonl --rubric examples/grounded.toml
+  assize judge runs.csv more.jsonl --rubric helpful.toml --model prometheus-7b-v2.0
+  assize judge logs.jsonl --rubric grounded.toml --map answer=response.text --map context=docs
+  cat logs.jsonl | assize judge - --rubric grounded.toml --mode score-only --json
+
+Running the same command again goes on where it was interrupted. What the run folder holds:
+run.json (what was run) and verdicts.jsonl (a line an item).")]
+pub struct Args {
+    /// Files of traces (.jsonl, .ndjson, .csv), or - for JSONL on the standard input.
+    #[arg(required = true, value_name = "TRACES")]
+    pub traces: Vec<PathBuf>,
+    /// The rubric, a TOML file.
+    #[arg(long, short, value_name = "FILE")]
+    pub rubric: PathBuf,
+    /// A name that `assize models` lists, or a path to a GGUF file.
+    #[arg(long, short, default_value = manifest::DEFAULT, value_name = "MODEL")]
+    pub model: String,
+    /// Whether the judge writes a rationale and quotes before its label.
+    #[arg(long, value_enum, default_value_t = ModeArgument::Rationale)]
+    pub mode: ModeArgument,
+    /// The run folder; by default runs/<rubric id>-<digest of what is run>.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Judge the first N lines only.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Seed, for rubrics with a temperature.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub seed: u64,
+    /// Where a field of the item is found, such as answer=response.text.
+    #[arg(long = "map", value_name = "FIELD=KEY")]
+    pub maps: Vec<String>,
+    /// Stop at the first bad line.
+    #[arg(long)]
+    pub strict: bool,
+    /// How the traces are written, where their names do not tell.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub format: Option<FormatArgument>,
+    /// How the engine runs.
+    #[command(flatten)]
+    pub engine: EngineArguments,
+}
+
+/// Options of the engine; of these only --exact changes verdicts.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EngineArguments {
+    /// Most items in a batch.
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub max_batch: u32,
+    /// Most prompt tokens of one item in a step.
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub prefill_chunk: u32,
+    /// Compute every prompt from its first token.
+    #[arg(long)]
+    pub no_prefix_cache: bool,
+    /// Keep activations in 32 bits: slower, and exact.
+    #[arg(long)]
+    pub exact: bool,
+    /// Memory for the KV cache in MiB; by default half of what is free beside the weights.
+    #[arg(long, value_name = "MIB")]
+    pub cache_memory: Option<u64>,
+}
+
+impl EngineArguments {
+    /// The settings that were given.
+    pub fn settings(&self) -> JudgeSettings {
+        JudgeSettings {
+            exact: self.exact,
+            max_batch: self.max_batch as usize,
+            prefill_chunk: self.prefill_chunk as usize,
+            prefix_cache: !self.no_prefix_cache,
+            cache_bytes: self
+                .cache_memory
+                .map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
+        }
+    }
+}
+
+/// `--mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ModeArgument {
+    /// A rationale and quotes come first, and the label is conditional on them.
+    Rationale,
+    /// The label's distribution right after the prompt: nothing is decoded.
+    ScoreOnly,
+}
+
+/// `--format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FormatArgument {
+    /// One JSON object a line.
+    Jsonl,
+    /// Comma-separated values with a header.
+    Csv,
+}
+
+/// Judges. Returns the exit code.
+///
+/// # Errors
+/// Whatever kept the run from its end; what was settled is in the run folder.
+pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
+    let rubric = read_rubric(&args.rubric)?;
+    let map = FieldMap::parse(&args.maps).map_err(|error| {
+        Fault::usage(
+            format!("--map: {error}"),
+            "for example --map answer=response.text",
+        )
+    })?;
+    let format = args.format.map(|format| match format {
+        FormatArgument::Jsonl => TraceFormat::Jsonl,
+        FormatArgument::Csv => TraceFormat::Csv,
+    });
+    let traces = trace::open(&args.traces, format, map).map_err(|error| {
+        Fault::usage(
+            error.to_string(),
+            "give paths of .jsonl or .csv files, or --format",
+        )
+    })?;
+    let total =
+        trace::count(&args.traces, format).map(|count| count.min(args.limit.unwrap_or(usize::MAX)));
+    if total == Some(0) {
+        return Err(Fault::usage(
+            "the traces hold no item",
+            "each line is one item, such as {\"answer\": …}",
+        )
+        .into());
+    }
+    let threads = globals.prepare()?;
+
+    let located = find_model(&args.model, globals, console)?;
+    let model =
+        ModelFile::open(located.path()).with_context(|| located.path().display().to_string())?;
+    let Some(template_digest) = model.template_digest().map(String::from) else {
+        let message = format!("{} has no chat template", located.path().display());
+        return Err(Fault::usage(
+            message,
+            "use an instruct model: a base model can't be asked to judge",
+        )
+        .into());
+    };
+    let mode = match args.mode {
+        ModeArgument::Rationale => Mode::Rationale,
+        ModeArgument::ScoreOnly => Mode::ScoreOnly,
+    };
+    let mut description = RunDescription {
+        assize: env!("CARGO_PKG_VERSION").into(),
+        model: ModelDescription {
+            name: args.model.clone(),
+            files: located.files.iter().map(|path| file_name(path)).collect(),
+            sha256: vec![located.sha256.clone()],
+        },
+        tokenizer_digest: model.tokenizer_digest().into(),
+        template_digest,
+        prompt_digest: prompt::digest(&rubric, mode == Mode::Rationale),
+        rubric: RubricDescription {
+            id: rubric.id.clone(),
+            version: rubric.version.clone(),
+            digest: rubric.digest(),
+        },
+        seed: args.seed,
+        device: "cpu".into(),
+        instruction_set: instruction_set(),
+        threads,
+        settings: SettingsDescription {
+            mode: mode.name().into(),
+            exact: args.engine.exact,
+            traces: args
+                .traces
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect(),
+            map: args.maps.clone(),
+            limit: args.limit,
+            max_batch: args.engine.max_batch as usize,
+            prefill_chunk: args.engine.prefill_chunk as usize,
+            prefix_cache: !args.engine.no_prefix_cache,
+            cache_bytes: 0,
+        },
+    };
+    let folder = args.out.clone().unwrap_or_else(|| {
+        Path::new("runs").join(format!(
+            "{}-{}",
+            rubric.id,
+            &description.folder_digest()[..8]
+        ))
+    });
+
+    let began = Instant::now();
+    let loaded = model
+        .load(&args.engine.settings(), None)
+        .with_context(|| located.path().display().to_string())?;
+    description.settings.cache_bytes = loaded.memory.cache;
+    let free = loaded
+        .memory
+        .free
+        .map(|free| format!(" of {} free", bytes(free)))
+        .unwrap_or_default();
+    console.say(format!(
+        "{} read in {:.1} s: weights {}, KV cache up to {}{free} ({} tokens), {threads} threads",
+        args.model,
+        began.elapsed().as_secs_f64(),
+        bytes(loaded.weight_bytes as u64),
+        bytes(loaded.memory.cache),
+        loaded.memory.tokens,
+    ));
+
+    let (mut journal, opened) = Journal::open(&folder, &description)?;
+    if opened.torn > 0 {
+        console.say(format!(
+            "{}: dropped a line that was torn ({} bytes)",
+            folder.display(),
+            opened.torn
+        ));
+    }
+    if opened.settled > 0 {
+        console.say(format!(
+            "{}: {} items are settled already",
+            folder.display(),
+            opened.settled
+        ));
+    }
+    let interrupt = watch_interrupts()?;
+    let mut meter = Meter::new(total, globals.quiet);
+    let mut engine = loaded.engine;
+    let format = Arc::new(Pointwise {
+        rubric: rubric.clone(),
+        mode,
+        seed: args.seed,
+    });
+    let pipeline = Pipeline {
+        answerer: &mut engine,
+        format,
+        description: &description,
+        journal: &mut journal,
+        window: 4 * args.engine.max_batch as usize,
+        strict: args.strict,
+        interrupt: &interrupt,
+        grace: Duration::from_millis(1500),
+    };
+    let items = traces.take(args.limit.unwrap_or(usize::MAX));
+    let run = pipeline.run(items, &mut |run| meter.show(run))?;
+    console.say(meter.finish(&run));
+
+    let summary = report(&rubric, &journal, &run.keys, globals.json, run.interrupted)?;
+    console.say(format!(
+        "verdicts: {}",
+        folder.join("verdicts.jsonl").display()
+    ));
+    if run.interrupted {
+        console.say(format!(
+            "interrupted: {} settled, the rest is not judged",
+            run.settled()
+        ));
+        console.say(format!(
+            "\nhint: to go on, run: {}",
+            resume_command(args, &folder)
+        ));
+        return Ok(INTERRUPTED);
+    }
+    if run.keys.is_empty() {
+        return Ok(USAGE);
+    }
+    Ok(if summary.failed() > 0 { SOME_FAILED } else { 0 })
+}
+
+/// Reads and checks the rubric.
+fn read_rubric(path: &Path) -> Result<Rubric> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Fault::usage(format!("{shown}: {error}"), "--rubric takes a TOML file"))?;
+    let rubric = Rubric::parse(&text).map_err(|error| {
+        Fault::usage(
+            format!("{shown}:{}: {}", error.line, error.problem),
+            error.mend,
+        )
+    })?;
+    Ok(rubric)
+}
+
+/// Finds the model, fetching it where that is needed and allowed.
+pub(super) fn find_model(name: &str, globals: &Globals, console: &Console) -> Result<Located> {
+    if name == manifest::DEFAULT {
+        let evaluators = manifest::all()
+            .iter()
+            .filter(|manifest| manifest.kind == Kind::Evaluator);
+        let names: Vec<&str> = evaluators.map(|manifest| manifest.name.as_str()).collect();
+        console.say(format!(
+            "{name} is a small general model; evaluators made for the job: {} (--model NAME)",
+            names.join(", ")
+        ));
+    }
+    let bar = Bar::new(globals.quiet);
+    let options = FetchOptions::from_environment(globals.offline, &bar)?;
+    Ok(locate(name, &options)?)
+}
+
+/// Prints what the run found: a table, or the verdict lines and one summary object.
+fn report(
+    rubric: &Rubric,
+    journal: &Journal,
+    keys: &[String],
+    json: bool,
+    interrupted: bool,
+) -> Result<Summary> {
+    let rows = || keys.iter().filter_map(|key| journal.row(key));
+    let summary = Summary::new(rubric, rows());
+    let mut out = std::io::BufWriter::new(stdout().lock());
+    if json {
+        for key in keys {
+            if let Some(line) = journal.line(key)? {
+                out.write_all(line.as_bytes())?;
+            }
+        }
+        let mut object = summary.json();
+        object.insert("interrupted".into(), json!(interrupted));
+        object.insert("run".into(), json!(journal.folder()));
+        writeln!(out, "{}", json!({ "summary": Value::Object(object) }))?;
+    } else {
+        let expected = match rubric.scale {
+            Scale::Binary => "p(pass)",
+            Scale::Integer => "expected",
+        };
+        let width = std::env::var("COLUMNS")
+            .ok()
+            .and_then(|columns| columns.parse().ok())
+            .unwrap_or(110);
+        write!(
+            out,
+            "{}\n{}",
+            table(rows(), expected, width),
+            summary.text()
+        )?;
+    }
+    out.flush()?;
+    Ok(summary)
+}
+
+/// The first interrupt sets the flag; the second ends the process at once, which loses nothing that is settled.
+fn watch_interrupts() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let set = flag.clone();
+    ctrlc::set_handler(move || {
+        if set.swap(true, Ordering::SeqCst) {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    })?;
+    Ok(flag)
+}
+
+fn resume_command(args: &Args, folder: &Path) -> String {
+    let command = this_command();
+    // A folder that was chosen is part of the command already, and a default one follows from it.
+    let from_stdin = args.traces.iter().any(|path| path.as_os_str() == "-");
+    let note = if from_stdin {
+        format!(" (with the same input; the folder is {})", folder.display())
+    } else {
+        String::new()
+    };
+    format!("{command}{note}")
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn instruction_set() -> String {
+    assize_kernels::isa().name().into()
+}

@@ -1,0 +1,342 @@
+//! One line of `verdicts.jsonl`: a verdict, or a failure, of one item.
+//!
+//! The fields and their order are part of the product's contract. Of two runs of the same thing, `milliseconds` and
+//! `tokens.cached` may differ (they tell how long it took and what happened to be in the cache); nothing else may.
+
+use crate::ask::Failure;
+use crate::judge::Verdict;
+use serde_json::{Map, Value, json};
+
+/// Why an item has no verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FailureKind {
+    /// The line or the item could not be read or posed.
+    Input,
+    /// The prompt does not fit.
+    ContextOverflow,
+    /// The output and its grammar disagreed.
+    Grammar,
+    /// A logit was not finite.
+    NonFiniteLogits,
+    /// The output was not complete in time.
+    Length,
+    /// A fault of ours. The only kind that is tried again when a run is resumed: every other one would only repeat.
+    Engine,
+}
+
+impl FailureKind {
+    const ALL: [FailureKind; 6] = [
+        FailureKind::Input,
+        FailureKind::ContextOverflow,
+        FailureKind::Grammar,
+        FailureKind::NonFiniteLogits,
+        FailureKind::Length,
+        FailureKind::Engine,
+    ];
+
+    /// Its name in `verdicts.jsonl`.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailureKind::Input => "input",
+            FailureKind::ContextOverflow => "context_overflow",
+            FailureKind::Grammar => "grammar",
+            FailureKind::NonFiniteLogits => "non_finite_logits",
+            FailureKind::Length => "length",
+            FailureKind::Engine => "engine",
+        }
+    }
+
+    /// The kind of an ask's failure; `None` for an interruption, which settles nothing.
+    pub fn of(failure: &Failure) -> Option<FailureKind> {
+        match failure {
+            Failure::Input(_) => Some(FailureKind::Input),
+            Failure::ContextOverflow { .. } => Some(FailureKind::ContextOverflow),
+            Failure::Grammar(_) => Some(FailureKind::Grammar),
+            Failure::NonFiniteLogits => Some(FailureKind::NonFiniteLogits),
+            Failure::Length { .. } => Some(FailureKind::Length),
+            Failure::Engine(_) => Some(FailureKind::Engine),
+            Failure::Interrupted => None,
+        }
+    }
+}
+
+/// What became of an item.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It was judged.
+    Verdict(Box<Verdict>),
+    /// It was not.
+    Failure {
+        /// The kind.
+        kind: FailureKind,
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// A line of `verdicts.jsonl`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The item's name.
+    pub item: String,
+    /// sha256 in hex over the item and all that judged it.
+    pub key: String,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+impl Record {
+    /// The line, with its line end.
+    pub fn line(&self) -> String {
+        let mut object = Map::new();
+        object.insert("item".into(), Value::from(self.item.as_str()));
+        object.insert("key".into(), Value::from(self.key.as_str()));
+        match &self.outcome {
+            Outcome::Failure { kind, reason } => {
+                object.insert(
+                    "failure".into(),
+                    json!({ "kind": kind.name(), "reason": reason }),
+                );
+            }
+            Outcome::Verdict(verdict) => {
+                let probabilities = verdict.distribution.iter();
+                let distribution: Map<String, Value> = probabilities
+                    .map(|(label, probability)| (label.clone(), Value::from(*probability)))
+                    .collect();
+                let evidence = verdict.evidence.iter();
+                let evidence: Vec<Value> = evidence
+                    .map(|quote| json!({ "quote": quote.quote, "start": quote.start, "end": quote.end }))
+                    .collect();
+                let tokens = &verdict.tokens;
+                let fields = [
+                    ("label", Value::from(verdict.label.as_str())),
+                    ("expected", Value::from(verdict.expected)),
+                    ("distribution", Value::Object(distribution)),
+                    ("mass", Value::from(verdict.mass)),
+                    ("low_mass", Value::from(verdict.low_mass)),
+                    ("entropy", Value::from(verdict.entropy)),
+                    ("margin", Value::from(verdict.margin)),
+                    ("rationale", Value::from(verdict.rationale.clone())),
+                    ("evidence", Value::from(evidence)),
+                    ("raw", Value::from(verdict.raw.as_str())),
+                    (
+                        "tokens",
+                        json!({
+                            "prompt": tokens.prompt,
+                            "cached": tokens.cached,
+                            "forced": tokens.forced,
+                            "generated": tokens.generated,
+                        }),
+                    ),
+                    (
+                        "milliseconds",
+                        Value::from((verdict.milliseconds * 1000.0).round() / 1000.0),
+                    ),
+                ];
+                object.extend(fields.map(|(name, value)| (name.to_string(), value)));
+            }
+        }
+        let mut line = Value::Object(object).to_string();
+        line.push('\n');
+        line
+    }
+
+    /// What a report needs of it.
+    pub fn row(&self) -> Row {
+        let outcome = match &self.outcome {
+            Outcome::Failure { kind, reason } => RowOutcome::Failed {
+                kind: *kind,
+                reason: reason.clone(),
+            },
+            Outcome::Verdict(verdict) => RowOutcome::Judged {
+                label: verdict.label.clone(),
+                expected: verdict.expected,
+                mass: verdict.mass,
+                low_mass: verdict.low_mass,
+                margin: verdict.margin,
+                rationale: verdict.rationale.clone(),
+            },
+        };
+        Row {
+            item: self.item.clone(),
+            key: self.key.clone(),
+            outcome,
+        }
+    }
+}
+
+/// What a report needs of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The item's name.
+    pub item: String,
+    /// The record's key.
+    pub key: String,
+    /// What became of the item.
+    pub outcome: RowOutcome,
+}
+
+/// What became of an item, in short.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowOutcome {
+    /// It was judged.
+    Judged {
+        /// The label.
+        label: String,
+        /// The expected score.
+        expected: f64,
+        /// The label mass.
+        mass: f64,
+        /// Whether the mass is below the rubric's threshold.
+        low_mass: bool,
+        /// The margin.
+        margin: f64,
+        /// The rationale.
+        rationale: Option<String>,
+    },
+    /// It was not.
+    Failed {
+        /// The kind.
+        kind: FailureKind,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Row {
+    /// Whether the item need not be tried again.
+    pub fn settled(&self) -> bool {
+        !matches!(
+            self.outcome,
+            RowOutcome::Failed {
+                kind: FailureKind::Engine,
+                ..
+            }
+        )
+    }
+
+    /// Reads a line of `verdicts.jsonl`.
+    ///
+    /// # Errors
+    /// What is wrong, without any text of the line.
+    pub fn parse(line: &str) -> Result<Row, &'static str> {
+        let Ok(Value::Object(object)) = serde_json::from_str::<Value>(line) else {
+            return Err("not a JSON object");
+        };
+        let text = |name: &str| object.get(name).and_then(Value::as_str).map(String::from);
+        let number = |name: &str| object.get(name).and_then(Value::as_f64);
+        let item = text("item").ok_or("no \"item\"")?;
+        let key = text("key").ok_or("no \"key\"")?;
+        if let Some(failure) = object.get("failure") {
+            let name = failure
+                .get("kind")
+                .and_then(Value::as_str)
+                .ok_or("a failure without \"kind\"")?;
+            let kind = FailureKind::ALL
+                .into_iter()
+                .find(|kind| kind.name() == name);
+            let kind = kind.ok_or("a failure of unknown kind")?;
+            let reason = failure
+                .get("reason")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_string();
+            return Ok(Row {
+                item,
+                key,
+                outcome: RowOutcome::Failed { kind, reason },
+            });
+        }
+        let outcome = RowOutcome::Judged {
+            label: text("label").ok_or("no \"label\"")?,
+            expected: number("expected").ok_or("no \"expected\"")?,
+            mass: number("mass").ok_or("no \"mass\"")?,
+            low_mass: object
+                .get("low_mass")
+                .and_then(Value::as_bool)
+                .ok_or("no \"low_mass\"")?,
+            margin: number("margin").ok_or("no \"margin\"")?,
+            rationale: text("rationale"),
+        };
+        Ok(Row { item, key, outcome })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::ask::TokenCounts;
+    use crate::judge::Quote;
+
+    pub(crate) fn verdict() -> Verdict {
+        Verdict {
+            label: "pass".into(),
+            expected: 0.9,
+            distribution: vec![("pass".into(), 0.9), ("fail".into(), 0.1)],
+            mass: 0.99,
+            low_mass: false,
+            entropy: 0.25,
+            margin: 0.8,
+            rationale: Some("a \"reason\"\n".into()),
+            evidence: vec![Quote {
+                quote: "日本".into(),
+                start: 3,
+                end: 9,
+            }],
+            raw: "{}".into(),
+            tokens: TokenCounts {
+                prompt: 5,
+                cached: 4,
+                forced: 3,
+                generated: 2,
+            },
+            milliseconds: 1.23456,
+        }
+    }
+
+    #[test]
+    fn lines_are_as_specified() {
+        let record = Record {
+            item: "a".into(),
+            key: "k".into(),
+            outcome: Outcome::Verdict(Box::new(verdict())),
+        };
+        assert_eq!(
+            record.line(),
+            concat!(
+                r#"{"item":"a","key":"k","label":"pass","expected":0.9,"distribution":{"pass":0.9,"fail":0.1},"#,
+                r#""mass":0.99,"low_mass":false,"entropy":0.25,"margin":0.8,"rationale":"a \"reason\"\n","#,
+                r#""evidence":[{"quote":"日本","start":3,"end":9}],"raw":"{}","#,
+                r#""tokens":{"prompt":5,"cached":4,"forced":3,"generated":2},"milliseconds":1.235}"#,
+                "\n"
+            )
+        );
+        let failure = Outcome::Failure {
+            kind: FailureKind::ContextOverflow,
+            reason: "3 and 2".into(),
+        };
+        let failure = Record {
+            item: "a".into(),
+            key: "k".into(),
+            outcome: failure,
+        };
+        let line =
+            r#"{"item":"a","key":"k","failure":{"kind":"context_overflow","reason":"3 and 2"}}"#;
+        assert_eq!(failure.line(), format!("{line}\n"));
+        for record in [record, failure] {
+            assert_eq!(Row::parse(&record.line()), Ok(record.row()));
+        }
+    }
+
+    #[test]
+    fn lines_that_are_no_record() {
+        let check = |line: &str, want| assert_eq!(Row::parse(line), Err(want), "{line}");
+        check("", "not a JSON object");
+        check("{\"item\":\"a\"}", "no \"key\"");
+        check("{\"item\":\"a\",\"key\":\"k\"}", "no \"label\"");
+        check(
+            "{\"item\":\"a\",\"key\":\"k\",\"failure\":{\"kind\":\"x\"}}",
+            "a failure of unknown kind",
+        );
+    }
+}

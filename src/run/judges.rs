@@ -1,0 +1,154 @@
+//! From a model file to an engine that answers.
+//!
+//! Opens the file once: tokenizer and template first, so that what can be refused is refused before weights are read.
+
+use super::settings::{cache_share, free_memory};
+use crate::engine::frontend::ModelFrontend;
+use crate::engine::{Engine, EngineSettings};
+use crate::model::batch::PAGE;
+use crate::model::cache::page_bytes;
+use crate::model::config::Config;
+use crate::model::decoder::{Decoder, LoadOptions};
+use crate::tokenizer::{ChatTemplate, Tokenizer};
+use crate::weights::Store;
+use anyhow::{Context as _, Result, bail};
+use assize_kernels::Precision;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How an engine is set up. Only `exact` changes verdicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JudgeSettings {
+    /// Whether activations and cache stay in 32 bits.
+    pub exact: bool,
+    /// Most sequences in a batch.
+    pub max_batch: usize,
+    /// Most prompt tokens of one sequence in a step.
+    pub prefill_chunk: usize,
+    /// Whether prefixes are shared.
+    pub prefix_cache: bool,
+    /// Memory for the KV cache in bytes; a share of what is free where absent.
+    pub cache_bytes: Option<u64>,
+}
+
+/// What the KV cache was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Free before the model was read, in bytes, where that is known.
+    pub free: Option<u64>,
+    /// The cache's bytes.
+    pub cache: u64,
+    /// The cache's tokens.
+    pub tokens: usize,
+}
+
+/// A model file whose tokenizer and template are read.
+pub struct ModelFile {
+    store: Store,
+    config: Config,
+    tokenizer: Arc<Tokenizer>,
+    template: Option<ChatTemplate>,
+}
+
+/// An engine and what it was given.
+pub struct Loaded {
+    /// Answers asks.
+    pub engine: Engine,
+    /// What the cache was given.
+    pub memory: Memory,
+    /// Bytes of the weights in memory.
+    pub weight_bytes: usize,
+}
+
+impl ModelFile {
+    /// Opens the file, or the files of a split model.
+    ///
+    /// # Errors
+    /// The typed error of weights, model or tokenizer.
+    pub fn open(path: &Path) -> Result<ModelFile> {
+        let store = Store::open(path)?;
+        let config = Config::from_metadata(store.metadata())?;
+        let tokenizer = Arc::new(Tokenizer::from_metadata(store.metadata())?);
+        let template = ChatTemplate::from_metadata(store.metadata())?;
+        Ok(ModelFile {
+            store,
+            config,
+            tokenizer,
+            template,
+        })
+    }
+
+    /// sha256 of the tokenizer in hex.
+    pub fn tokenizer_digest(&self) -> &str {
+        self.tokenizer.digest()
+    }
+
+    /// sha256 of the chat template in hex; `None` where the file has no template.
+    pub fn template_digest(&self) -> Option<&str> {
+        self.template.as_ref().map(ChatTemplate::digest)
+    }
+
+    /// Reads the weights and sets up the engine. `progress` is told the bytes read and the bytes in all.
+    ///
+    /// # Errors
+    /// The typed error of model or constraint, or that the memory is too small for a single page.
+    pub fn load(
+        self,
+        settings: &JudgeSettings,
+        progress: Option<&dyn Fn(u64, u64)>,
+    ) -> Result<Loaded> {
+        let precision = if settings.exact {
+            Precision::Exact
+        } else {
+            Precision::Quantized
+        };
+        let page = page_bytes(&self.config, precision).max(1) as u64;
+        let free = free_memory();
+        let weights = self.store.byte_len();
+        // Where the system does not tell what is free, a gibibyte is a guess that hurts nobody.
+        let default = || free.map_or(1 << 30, |free| cache_share(free.saturating_sub(weights)));
+        let budget = settings.cache_bytes.unwrap_or_else(default);
+        // More than twice what a full batch of the longest sequences holds would never be used well.
+        let longest = self
+            .config
+            .context
+            .div_ceil(PAGE)
+            .saturating_mul(settings.max_batch.max(1))
+            .saturating_mul(2);
+        let pages = usize::try_from(budget / page)
+            .unwrap_or(usize::MAX)
+            .min(longest);
+        if pages == 0 {
+            bail!(
+                "{budget} bytes are too few for a KV cache: one page of {PAGE} tokens takes {page} bytes"
+            );
+        }
+        let options = LoadOptions {
+            precision,
+            pages,
+            context: None,
+            progress,
+        };
+        let decoder = Decoder::load(&self.store, &options)?;
+        let weight_bytes = decoder.weight_bytes();
+        let frontend = ModelFrontend::new(self.tokenizer, self.template).context("constraints")?;
+        let engine_settings = EngineSettings {
+            max_batch: settings.max_batch,
+            prefill_chunk: settings.prefill_chunk,
+            prefix_cache: settings.prefix_cache,
+            max_batch_tokens: EngineSettings::default()
+                .max_batch_tokens
+                .max(settings.max_batch),
+        };
+        let memory = Memory {
+            free,
+            cache: pages as u64 * page,
+            tokens: pages.saturating_mul(PAGE),
+        };
+        Ok(Loaded {
+            engine: Engine::new(Box::new(decoder), Box::new(frontend), engine_settings),
+            memory,
+            weight_bytes,
+        })
+    }
+}
