@@ -55,18 +55,18 @@ pub fn model(test: &str, name: &str, file: &str) -> Option<Store> {
 
 /// A Qwen2.5 model, whichever is at hand.
 pub fn qwen(test: &str) -> Option<Store> {
-    model(
-        test,
+    let (small, file) = (
         "qwen2.5-coder-0.5b-instruct",
         "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-    )
-    .or_else(|| {
-        model(
+    );
+    match cached_model(small, file) {
+        Some(_) => model(test, small, file),
+        None => model(
             test,
             "qwen2.5-coder-1.5b-instruct",
             "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-        )
-    })
+        ),
+    }
 }
 
 /// The SmolLM2 model.
