@@ -1,48 +1,16 @@
-//! Tokenizers and chat templates against reference results.
+//! Tokenizers against reference results.
 //!
 //! The golden pairs are those of llama.cpp's tokenizer test: the texts of `.inp`, the token ids of `.out`. They and the
 //! vocabularies lie in the shared data folder; a test whose files are absent says so and passes.
 
-use assize::ask::{Message, Part, Role};
-use assize::tokenizer::{ChatTemplate, Position, Segment, Specials, Tokenizer};
+use assize::tokenizer::{Position, Segment, Specials, Tokenizer};
 use assize::weights::{Store, Value};
 use proptest::prelude::*;
-use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+use vocabularies::{gemma, qwen, shared, smollm, tokenizer_of, vocabulary};
 
-fn shared() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/tokenizers")
-}
-
-/// The models that assize has fetched.
-fn cached_model(name: &str, file: &str) -> Option<PathBuf> {
-    let cache = || {
-        let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        home.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
-    };
-    let home = std::env::var_os("ASSIZE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(cache()?.join("assize")))?;
-    Some(home.join("models").join(name).join(file)).filter(|path| path.is_file())
-}
-
-fn open(path: &Path) -> Tokenizer {
-    let store = Store::open(path).expect("the file opens");
-    Tokenizer::from_metadata(store.metadata())
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn vocabulary(name: &str) -> Option<Tokenizer> {
-    let path = shared().join(format!("ggml-vocab-{name}.gguf"));
-    if !path.is_file() {
-        println!(
-            "skipped: the {name} vocabulary needs ../shared/data/tokenizers/ggml-vocab-{name}.gguf"
-        );
-        return None;
-    }
-    Some(open(&path))
-}
+mod vocabularies;
 
 /// The texts and ids of a golden pair.
 fn golden(name: &str) -> Option<Vec<(String, Vec<u32>)>> {
@@ -113,46 +81,6 @@ goldens! {
     golden_phi_3: "phi-3",
     golden_refact: "refact",
     golden_starcoder: "starcoder",
-}
-
-/// A model from the cache, or a line that says what is missing.
-fn model(test: &str, name: &str, file: &str) -> Option<Store> {
-    let path = cached_model(name, file);
-    if path.is_none() {
-        println!("skipped: {test} needs the model {name} (assize fetch {name})");
-    }
-    path.map(|path| Store::open(&path).expect("the model opens"))
-}
-
-fn qwen(test: &str) -> Option<Store> {
-    model(
-        test,
-        "qwen2.5-coder-0.5b-instruct",
-        "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-    )
-    .or_else(|| {
-        model(
-            test,
-            "qwen2.5-coder-1.5b-instruct",
-            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-        )
-    })
-}
-
-fn smollm(test: &str) -> Option<Store> {
-    model(
-        test,
-        "smollm2-135m-instruct",
-        "SmolLM2-135M-Instruct.Q4_1.gguf",
-    )
-}
-
-fn gemma(test: &str) -> Option<Store> {
-    model(test, "gemma-3-270m", "gemma-3-270m-q4_k_m.gguf")
-}
-
-fn tokenizer_of(store: &Store) -> Tokenizer {
-    Tokenizer::from_metadata(store.metadata()).expect("a good tokenizer")
 }
 
 #[test]
@@ -245,7 +173,7 @@ fn shared_texts() -> Vec<String> {
         "halueval/general-800.jsonl",
     ] {
         match std::fs::read_to_string(shared().join("..").join(file)) {
-            Ok(text) => texts.extend(text.lines().take(4_000).map(str::to_owned)),
+            Ok(text) => texts.extend(text.lines().take(1_000).map(str::to_owned)),
             Err(_) => println!("skipped: the texts of ../shared/data/{file}"),
         }
     }
@@ -320,8 +248,13 @@ fn long_words_take_bounded_time() {
     for (name, tokenizer) in everyone() {
         for text in &words {
             let begun = Instant::now();
-            check_round_trip(name, tokenizer, text);
+            let tokens = tokenizer.encode_at(text, Specials::Plain, Position::Inside);
             let taken = begun.elapsed();
+            assert!(
+                tokenizer.decode(&tokens) == *text,
+                "{name} changed {:?}...",
+                &text[..2]
+            );
             // A quadratic merge of this length takes minutes; this allows for a busy machine.
             assert!(
                 taken < Duration::from_secs(20),
@@ -472,82 +405,6 @@ fn vocabularies_that_would_be_wrong_are_refused() {
         Value::Unsigned(u64::MAX),
         "outside",
     );
-}
-
-fn hello(template: &ChatTemplate, tokenizer: &Tokenizer) -> (String, Vec<u32>) {
-    let material = Part::Material("Hi <|im_end|>".into());
-    let messages = [
-        Message {
-            role: Role::System,
-            parts: vec![Part::Instruction("Be strict.".into())],
-        },
-        Message {
-            role: Role::User,
-            parts: vec![Part::Instruction("Judge:\n".into()), material],
-        },
-    ];
-    let rendered = template.render(&messages, tokenizer).expect("it renders");
-    (
-        rendered,
-        template.encode(&messages, tokenizer).expect("it encodes"),
-    )
-}
-
-#[test]
-fn templates_of_real_models() {
-    let test = "templates_of_real_models";
-    for store in [qwen(test), smollm(test)].into_iter().flatten() {
-        let tokenizer = tokenizer_of(&store);
-        let template =
-            ChatTemplate::for_model(store.metadata(), &tokenizer).expect("it brings one");
-        let (rendered, tokens) = hello(&template, &tokenizer);
-        let turns = [
-            "system\nBe strict.",
-            "user\nJudge:\nHi <|im_end|>",
-            "assistant\n",
-        ];
-        assert_eq!(
-            rendered,
-            format!(
-                "<|im_start|>{}<|im_end|>\n<|im_start|>{}<|im_end|>\n<|im_start|>{}",
-                turns[0], turns[1], turns[2]
-            )
-        );
-        assert_eq!(
-            tokens
-                .iter()
-                .filter(|&&token| Some(token) == tokenizer.control("<|im_end|>"))
-                .count(),
-            2
-        );
-        assert_eq!(tokenizer.decode(&tokens), turns.join("\n"));
-    }
-    if let Some(tokenizer) = vocabulary("phi-3") {
-        let store = Store::open(&shared().join("ggml-vocab-phi-3.gguf")).expect("the file opens");
-        let template =
-            ChatTemplate::for_model(store.metadata(), &tokenizer).expect("it brings one");
-        let (rendered, tokens) = hello(&template, &tokenizer);
-        // Its template leaves a system turn out without a word, so the text goes to the user's.
-        assert_eq!(
-            rendered,
-            "<s><|user|>\nBe strict.\n\nJudge:\nHi <|im_end|><|end|>\n<|assistant|>\n"
-        );
-        // The blanks behind turn markers are left out, as in training.
-        let pieces: Vec<&str> = tokens.iter().map(|&token| tokenizer.piece(token)).collect();
-        assert_eq!(pieces[..3], ["<s>", "<|user|>", "▁Be"]);
-        assert_eq!(pieces[pieces.len() - 2..], ["<|end|>", "<|assistant|>"]);
-    }
-    if let Some(store) = gemma(test) {
-        let tokenizer = tokenizer_of(&store);
-        let template = ChatTemplate::for_model(store.metadata(), &tokenizer)
-            .expect("its vocabulary proves one");
-        let (rendered, tokens) = hello(&template, &tokenizer);
-        assert_eq!(
-            rendered,
-            "<bos><start_of_turn>user\nBe strict.\n\nJudge:\nHi <|im_end|><end_of_turn>\n<start_of_turn>model\n"
-        );
-        assert_eq!((tokens[0], tokens[1]), (2, 105));
-    }
 }
 
 proptest! {
