@@ -253,15 +253,15 @@ fn quantized_rows<
         let weights = weights.part(part.clone(), layout.lines(), SCALES);
         let row = |r: usize| &groups[r * groups_each..][part.clone()];
         let mut at = rows.start;
-        let (sixes, rest) = all.as_chunks_mut::<6>();
-        for totals in sixes {
+        let (fours, rest) = all.as_chunks_mut::<4>();
+        for totals in fours {
             let rows = std::array::from_fn(|r| row(at + r));
-            isa.run(quantized::Block::<6, NIBBLES, NARROW, SCALES, OFFSETS> {
+            isa.run(quantized::Block::<4, NIBBLES, NARROW, SCALES, OFFSETS> {
                 weights,
                 rows,
                 totals,
             });
-            at += 6;
+            at += 4;
         }
         let (pairs, rest) = rest.as_chunks_mut::<2>();
         for totals in pairs {

@@ -50,9 +50,9 @@ impl<
     #[inline(always)]
     fn run<V: Vector>(self, v: V) {
         let mut totals = [[v.splat(0.0); 2]; R];
-        for r in 0..R {
-            let (halves, _) = self.totals[r].as_chunks::<LANES>();
-            totals[r] = [v.load(&halves[0]), v.load(&halves[1])];
+        for (totals, from) in totals.iter_mut().zip(self.totals.iter()) {
+            let (halves, _) = from.as_chunks::<LANES>();
+            *totals = [v.load(&halves[0]), v.load(&halves[1])];
         }
         if NIBBLES {
             let (codes, _) = self.weights.codes.as_chunks::<8>();
@@ -132,7 +132,7 @@ impl<'a, const SCALES: usize, const OFFSETS: bool> Scaling<'a, SCALES, OFFSETS> 
 }
 
 #[inline(always)]
-fn at<'a, const R: usize>(rows: [&'a [Group]; R], g: usize) -> Option<[&'a Group; R]> {
+fn at<const R: usize>(rows: [&[Group]; R], g: usize) -> Option<[&Group; R]> {
     let mut groups = [rows.first()?.get(g)?; R];
     for r in 1..R {
         groups[r] = rows[r].get(g)?;
