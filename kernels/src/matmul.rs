@@ -225,8 +225,8 @@ fn quantized_block(layout: Layout) -> QuantizedBlock {
         (false, 1, None) => quantized_rows::<false, true, 1, true>,
         (false, 1, Some(128)) => quantized_rows::<false, false, 1, false>,
         (false, 1, Some(_)) => quantized_rows::<false, true, 1, false>,
-        (false, _, None) => quantized_rows::<false, true, 2, true>,
-        (false, _, Some(_)) => quantized_rows::<false, true, 2, false>,
+        // Every type of this shape has a zero.
+        (false, _, _) => quantized_rows::<false, true, 2, false>,
     }
 }
 
@@ -298,20 +298,11 @@ fn exact_block(
     let mut at = rows.start;
     while at < rows.end {
         at += match rows.end - at {
-            1 => put(
+            1..4 => put(
                 isa,
                 exact::Block::<1> {
                     weights,
                     rows: [row(at)],
-                },
-                at,
-                sink,
-            ),
-            2 | 3 => put(
-                isa,
-                exact::Block::<2> {
-                    weights,
-                    rows: [row(at), row(at + 1)],
                 },
                 at,
                 sink,
