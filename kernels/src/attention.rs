@@ -1,9 +1,12 @@
 //! Attention of a ragged batch over a paged cache.
 
+use crate::dispatch::Isa;
 use crate::error::{expect_length, product};
-use crate::scalar::attention::{Scoring, attend};
+use crate::generic::attention::{Attend, Head};
+use crate::scalar::attention::Scoring;
 use crate::{KernelError, PAGE, Span};
 use half::f16;
+use rayon::prelude::*;
 
 /// The keys, or the values, of all pages: `[pages, PAGE, heads, dim]`.
 #[derive(Clone, Copy, Debug)]
@@ -26,17 +29,6 @@ impl Cache<'_> {
     /// Whether there is no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    fn read(&self, at: usize, out: &mut [f32]) {
-        match self {
-            Cache::F32(all) => out.copy_from_slice(&all[at..at + out.len()]),
-            Cache::F16(all) => {
-                for (out, x) in out.iter_mut().zip(&all[at..]) {
-                    *out = x.to_f32();
-                }
-            }
-        }
     }
 }
 
@@ -61,6 +53,7 @@ pub struct Sizes {
 /// # Errors
 /// Where a length does not fit, a span names rows or pages beyond the end, or its pages do not cover its rows.
 pub fn attention(
+    isa: Isa,
     q: &[f32],
     keys: Cache<'_>,
     values: Cache<'_>,
@@ -76,26 +69,56 @@ pub fn attention(
         dim,
         ..
     } = sizes;
+    let shared = heads / kv_heads;
+    // For each row and head of the cache, in order, the queries that share that head, and their place in the result.
+    let mut queries = q.chunks_exact(shared * dim);
+    let mut places = out.chunks_exact_mut(shared * dim);
+    let rows_each = (QUERIES / shared).max(1);
+    let mut tasks = Vec::new();
+    let mut next = 0;
     for span in spans {
-        for h in 0..heads {
-            let kv = h / (heads / kv_heads);
-            let length = span.position + span.rows;
-            let (mut k, mut v) = (vec![0f32; length * dim], vec![0f32; length * dim]);
-            for p in 0..length {
-                let at = ((span.pages[p / PAGE] as usize * PAGE + p % PAGE) * kv_heads + kv) * dim;
-                keys.read(at, &mut k[p * dim..(p + 1) * dim]);
-                values.read(at, &mut v[p * dim..(p + 1) * dim]);
-            }
-            for row in 0..span.rows {
-                let at = ((span.first + row) * heads + h) * dim;
-                let y = attend(&q[at..at + dim], &k, &v, span.position + row, scoring);
-                for (out, y) in out[at..at + dim].iter_mut().zip(y) {
-                    *out = y as f32;
+        // Rows between two spans belong to none.
+        for _ in next * kv_heads..span.first * kv_heads {
+            queries.next();
+            places.next();
+        }
+        next = span.first + span.rows;
+        for first in (0..span.rows).step_by(rows_each) {
+            let rows = rows_each.min(span.rows - first);
+            let at = tasks.len();
+            tasks.extend((0..kv_heads).map(|kv| Attend {
+                keys: head(keys, sizes, kv),
+                values: head(values, sizes, kv),
+                pages: &span.pages,
+                position: span.position + first,
+                dim,
+                queries: Vec::with_capacity(rows),
+                out: Vec::with_capacity(rows),
+                scoring,
+            }));
+            for _ in 0..rows {
+                for task in &mut tasks[at..] {
+                    task.queries.extend(queries.next());
+                    task.out.extend(places.next());
                 }
             }
         }
     }
+    tasks.into_par_iter().for_each(|task| isa.run(task));
     Ok(())
+}
+
+/// Queries that work on the same pages at a time, at least where that is a whole row of them.
+const QUERIES: usize = 64;
+
+fn head(cache: Cache<'_>, sizes: Sizes, kv: usize) -> Head<'_> {
+    let Sizes { kv_heads, dim, .. } = sizes;
+    Head {
+        cache,
+        page_stride: PAGE * kv_heads * dim,
+        stride: kv_heads * dim,
+        start: kv * dim,
+    }
 }
 
 fn check(

@@ -5,7 +5,7 @@
 use crate::attention::{Cache, Sizes};
 use crate::rows::{self, Heads};
 use crate::scalar::attention::Scoring;
-use crate::{Activation, Activations, KernelError, Matrix, PAGE, Precision, RopeStyle, Span};
+use crate::{Activation, Activations, KernelError, Matrix, PAGE, Precision, RopeStyle, Span, isa};
 use candle_core::{
     CpuStorage, DType, Device, Error, InplaceOp1, Layout, Result, Storage, StorageRef, Tensor,
 };
@@ -16,23 +16,23 @@ use std::sync::Arc;
 pub fn linear(x: &Tensor, w: &Arc<Matrix>, precision: Precision) -> Result<Tensor> {
     let (rows, columns) = x.dims2()?;
     let guard = Guard::new(x)?;
-    let activations = Activations::new(guard.floats()?, rows, columns).map_err(Error::wrap)?;
-    product(&activations, w, precision)
+    let activations =
+        Activations::new(isa(), guard.floats()?, rows, columns, precision).map_err(Error::wrap)?;
+    product(&activations, w)
 }
 
 /// The same `x` times several matrices, the activations being quantized once.
 pub fn linear_many(x: &Tensor, ws: &[&Arc<Matrix>], precision: Precision) -> Result<Vec<Tensor>> {
     let (rows, columns) = x.dims2()?;
     let guard = Guard::new(x)?;
-    let activations = Activations::new(guard.floats()?, rows, columns).map_err(Error::wrap)?;
-    ws.iter()
-        .map(|w| product(&activations, w, precision))
-        .collect()
+    let activations =
+        Activations::new(isa(), guard.floats()?, rows, columns, precision).map_err(Error::wrap)?;
+    ws.iter().map(|w| product(&activations, w)).collect()
 }
 
-fn product(x: &Activations<'_>, w: &Matrix, precision: Precision) -> Result<Tensor> {
+fn product(x: &Activations<'_>, w: &Matrix) -> Result<Tensor> {
     let mut out = vec![0f32; x.rows() * w.outputs()];
-    crate::matmul(x, w, precision, &mut out).map_err(Error::wrap)?;
+    crate::matmul(isa(), x, w, &mut out).map_err(Error::wrap)?;
     Tensor::from_vec(out, (x.rows(), w.outputs()), &Device::Cpu)
 }
 
@@ -56,7 +56,8 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
     }
     let (x_guard, weight) = (Guard::new(x)?, Guard::new(weight)?);
     let mut out = vec![0f32; x.elem_count()];
-    rows::rms_norm(x_guard.floats()?, weight.floats()?, eps, &mut out).map_err(Error::wrap)?;
+    rows::rms_norm(isa(), x_guard.floats()?, weight.floats()?, eps, &mut out)
+        .map_err(Error::wrap)?;
     Tensor::from_vec(out, x.dims(), &Device::Cpu)
 }
 
@@ -73,6 +74,7 @@ pub fn rope(x: &Tensor, cos: &Tensor, sin: &Tensor, style: RopeStyle) -> Result<
         pairs,
     };
     rows::rope(
+        isa(),
         x_guard.floats()?,
         cos.floats()?,
         sin.floats()?,
@@ -89,7 +91,14 @@ pub fn gated(gate: &Tensor, up: &Tensor, activation: Activation) -> Result<Tenso
     same_shape("gated", gate, up)?;
     let (gate_guard, up) = (Guard::new(gate)?, Guard::new(up)?);
     let mut out = vec![0f32; gate.elem_count()];
-    rows::gated(gate_guard.floats()?, up.floats()?, activation, &mut out).map_err(Error::wrap)?;
+    rows::gated(
+        isa(),
+        gate_guard.floats()?,
+        up.floats()?,
+        activation,
+        &mut out,
+    )
+    .map_err(Error::wrap)?;
     Tensor::from_vec(out, gate.dims(), &Device::Cpu)
 }
 
@@ -97,7 +106,7 @@ pub fn gated(gate: &Tensor, up: &Tensor, activation: Activation) -> Result<Tenso
 pub fn soft_cap(x: &Tensor, cap: f32) -> Result<Tensor> {
     let guard = Guard::new(x)?;
     let mut out = vec![0f32; x.elem_count()];
-    rows::soft_cap(guard.floats()?, cap, &mut out).map_err(Error::wrap)?;
+    rows::soft_cap(isa(), guard.floats()?, cap, &mut out).map_err(Error::wrap)?;
     Tensor::from_vec(out, x.dims(), &Device::Cpu)
 }
 
@@ -220,6 +229,7 @@ pub fn attention(
         soft_cap,
     };
     crate::attention(
+        isa(),
         q_guard.floats()?,
         k.cache()?,
         v.cache()?,

@@ -12,6 +12,13 @@ mod kinds;
 
 pub mod scalar;
 
+mod dispatch;
+mod generic;
+mod pack;
+mod vector;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 mod activations;
 mod attention;
 mod matmul;
@@ -23,6 +30,7 @@ pub mod bridge;
 
 pub use activations::Activations;
 pub use attention::{Cache, Sizes, attention};
+pub use dispatch::{ISA_VARIABLE, Isa, isa};
 pub use error::KernelError;
 pub use kinds::{Activation, PAGE, Precision, Quant, RopeStyle, Span};
 pub use matmul::matmul;

@@ -1,31 +1,322 @@
-//! Products of activations with a [`Matrix`].
+//! Products of activations with a [`Matrix`]: cuts the work into panels and blocks of rows. The cut never shows in the result, since
+//! each output of each row is summed by one lane alone, in an order that depends on the inputs' number only.
 
-use crate::activations::Activations;
+use crate::activations::{Activations, Group};
+use crate::dispatch::{Isa, Operation};
 use crate::error::expect_length;
+use crate::generic::exact::{self, AnyWeights};
+use crate::generic::quantized::{self, Weights};
+use crate::matrix::{Packed, Panels};
+use crate::pack::{GROUP, Layout, PANEL};
 use crate::{KernelError, Matrix, Precision};
 use rayon::prelude::*;
 
-/// `out[r, j] = sum over c of x[r, c] * w[j, c]`: the activations are `[m, inputs]`, `out` is `[m, outputs]`.
+/// Products below this many multiplications are not worth waking a thread for.
+const SERIAL: usize = 1 << 18;
+
+/// Bytes of activations that a pass over the panels works on, so that they stay in the second-level cache.
+const ACTIVATION_BYTES: usize = 1 << 20;
+
+/// `out[r, j] = sum over c of x[r, c] * w[j, c]`: the activations are `[m, inputs]`, `out` is `[m, outputs]`. The precision is the one that the
+/// activations were prepared for; weights in floating point are always multiplied exactly.
 ///
 /// # Errors
 /// Where a length does not fit.
 pub fn matmul(
+    isa: Isa,
     x: &Activations<'_>,
     w: &Matrix,
-    precision: Precision,
     out: &mut [f32],
 ) -> Result<(), KernelError> {
-    let _ = precision;
-    expect_length("activations", &[x.rows(), w.inputs()], x.values().len())?;
+    expect_length(
+        "activations",
+        &[x.rows(), w.inputs()],
+        x.rows() * x.columns(),
+    )?;
     expect_length("product", &[x.rows(), w.outputs()], out.len())?;
-    let mut weights = vec![0f32; w.inputs()];
-    for j in 0..w.outputs() {
-        w.row(j, &mut weights)?;
-        out.par_chunks_mut(w.outputs())
-            .zip(x.values().par_chunks(w.inputs()))
-            .for_each(|(out, x)| {
-                out[j] = crate::scalar::matmul::dot(x, &weights) as f32;
-            });
+    if out.is_empty() {
+        return Ok(());
+    }
+    match (&w.panels, x.precision()) {
+        (Panels::Codes(packed), Precision::Quantized) => {
+            let biased;
+            let groups = match packed.layout.zero {
+                Some(zero) => {
+                    biased = with_starts(&x.groups, zero);
+                    &biased
+                }
+                None => &x.groups,
+            };
+            let product = quantized_block(packed.layout);
+            let groups_each = w.inputs() / GROUP;
+            let of = |panel: usize| packed.panel(panel, groups_each);
+            drive(
+                w,
+                x.rows(),
+                size_of::<Group>() * groups_each,
+                out,
+                |panel, rows, sink| {
+                    product(isa, of(panel), groups, groups_each, rows, sink);
+                },
+            );
+        }
+        _ => {
+            let inputs = w.inputs();
+            drive(
+                w,
+                x.rows(),
+                size_of::<f32>() * inputs,
+                out,
+                |panel, rows, sink| {
+                    let weights = any_panel(w, panel);
+                    exact_block(isa, weights, x.values(), inputs, rows, sink);
+                },
+            );
+        }
     }
     Ok(())
+}
+
+/// Where a block's results go: row, and the panel's outputs of that row.
+type Sink<'a> = &'a mut dyn FnMut(usize, &[f32; PANEL]);
+
+/// Calls `block` for every panel and every range of rows, on all threads, and puts its results in their place.
+fn drive(
+    w: &Matrix,
+    rows: usize,
+    row_bytes: usize,
+    out: &mut [f32],
+    block: impl Fn(usize, std::ops::Range<usize>, Sink<'_>) + Sync,
+) {
+    let outputs = w.outputs();
+    let strip = Strip {
+        base: out.as_mut_ptr(),
+        rows,
+        outputs,
+    };
+    let pass = (ACTIVATION_BYTES / row_bytes.max(1)).max(32);
+    let work = |first: usize, panel: usize| {
+        let range = first..(first + pass).min(rows);
+        block(panel, range, &mut |row, result| {
+            // SAFETY: each panel is worked on once for each range of rows, and the ranges do not overlap, so no two threads
+            // write the same row of the same panel; nothing reads `out` until all are done.
+            unsafe { strip.write(row, panel, result) }
+        });
+    };
+    let panels = w.panel_count();
+    let serial = rows * outputs * w.inputs() < SERIAL || rayon::current_num_threads() == 1;
+    for first in (0..rows).step_by(pass) {
+        if serial {
+            (0..panels).for_each(|panel| work(first, panel));
+        } else {
+            (0..panels)
+                .into_par_iter()
+                .for_each(|panel| work(first, panel));
+        }
+    }
+}
+
+/// The result matrix, to be written by panels.
+struct Strip {
+    base: *mut f32,
+    rows: usize,
+    outputs: usize,
+}
+
+// SAFETY: the pointer is only used by `write`, whose callers see to it that no two threads write the same place.
+unsafe impl Sync for Strip {}
+
+impl Strip {
+    /// Writes the panel's outputs of a row.
+    ///
+    /// # Safety
+    /// `base` points to `rows * outputs` elements that outlive this call, and no other thread reads or writes this panel of this row meanwhile.
+    unsafe fn write(&self, row: usize, panel: usize, result: &[f32; PANEL]) {
+        let first = panel * PANEL;
+        if row >= self.rows || first >= self.outputs {
+            return;
+        }
+        let count = PANEL.min(self.outputs - first);
+        // SAFETY: `row < rows` and `first + count <= outputs`, so the target lies inside the matrix; it is exclusive by this function's contract.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                result.as_ptr(),
+                self.base.add(row * self.outputs + first),
+                count,
+            )
+        }
+    }
+}
+
+impl Packed {
+    fn panel(&self, panel: usize, groups: usize) -> Weights<'_> {
+        let codes = groups * 2 * self.layout.lines();
+        let scales = groups * self.layout.scales * 2;
+        let offsets = if self.layout.zero.is_none() {
+            scales
+        } else {
+            0
+        };
+        Weights {
+            codes: &self.codes[panel * codes..(panel + 1) * codes],
+            scales: &self.scales[panel * scales..(panel + 1) * scales],
+            offsets: &self.offsets[panel * offsets..(panel + 1) * offsets],
+        }
+    }
+}
+
+fn any_panel(w: &Matrix, panel: usize) -> AnyWeights<'_> {
+    let range = panel * w.inputs() * 2..(panel + 1) * w.inputs() * 2;
+    match &w.panels {
+        Panels::Codes(packed) => {
+            AnyWeights::Codes(packed.layout, packed.panel(panel, w.inputs() / GROUP))
+        }
+        Panels::Single(all) => AnyWeights::Single(&all[range]),
+        Panels::Half(all) => AnyWeights::Half(&all[range]),
+        Panels::Upper(all) => AnyWeights::Upper(&all[range]),
+    }
+}
+
+/// The groups with their sums replaced by what an integer sum must start from, so that codes count from `zero`: minus `zero` times the
+/// sum of the activations' codes.
+fn with_starts(groups: &[Group], zero: i32) -> Vec<Group> {
+    let start = |group: &Group| {
+        let sum = |quads: &[i32]| {
+            quads
+                .iter()
+                .flat_map(|quad| quad.to_le_bytes())
+                .map(|code| i32::from(code as i8))
+                .sum::<i32>()
+        };
+        let (first, last) = (sum(&group.quads[..4]), sum(&group.quads[4..]));
+        let sums = [first, last, first + last].map(|sum| f32::from_bits((-zero * sum) as u32));
+        Group { sums, ..*group }
+    };
+    if groups.len() < SERIAL / GROUP {
+        groups.iter().map(start).collect()
+    } else {
+        groups.par_iter().with_min_len(1024).map(start).collect()
+    }
+}
+
+type QuantizedBlock = fn(Isa, Weights<'_>, &[Group], usize, std::ops::Range<usize>, Sink<'_>);
+
+/// The kernel for a layout.
+fn quantized_block(layout: Layout) -> QuantizedBlock {
+    match (layout.nibbles, layout.scales, layout.zero) {
+        (true, 1, None) => quantized_rows::<true, true, 1, true>,
+        (true, 1, Some(_)) => quantized_rows::<true, true, 1, false>,
+        (true, _, None) => quantized_rows::<true, true, 2, true>,
+        (true, _, Some(_)) => quantized_rows::<true, true, 2, false>,
+        (false, 1, None) => quantized_rows::<false, true, 1, true>,
+        (false, 1, Some(128)) => quantized_rows::<false, false, 1, false>,
+        (false, 1, Some(_)) => quantized_rows::<false, true, 1, false>,
+        (false, _, None) => quantized_rows::<false, true, 2, true>,
+        (false, _, Some(_)) => quantized_rows::<false, true, 2, false>,
+    }
+}
+
+fn quantized_rows<
+    const NIBBLES: bool,
+    const NARROW: bool,
+    const SCALES: usize,
+    const OFFSETS: bool,
+>(
+    isa: Isa,
+    weights: Weights<'_>,
+    groups: &[Group],
+    groups_each: usize,
+    rows: std::ops::Range<usize>,
+    sink: Sink<'_>,
+) {
+    let row = |r: usize| &groups[r * groups_each..(r + 1) * groups_each];
+    let mut at = rows.start;
+    while at < rows.end {
+        at += match rows.end - at {
+            1 => put(
+                isa,
+                quantized::Block::<1, NIBBLES, NARROW, SCALES, OFFSETS> {
+                    weights,
+                    rows: [row(at)],
+                },
+                at,
+                sink,
+            ),
+            2 | 3 => {
+                let rows = [row(at), row(at + 1)];
+                put(
+                    isa,
+                    quantized::Block::<2, NIBBLES, NARROW, SCALES, OFFSETS> { weights, rows },
+                    at,
+                    sink,
+                )
+            }
+            _ => {
+                let rows = std::array::from_fn(|r| row(at + r));
+                put(
+                    isa,
+                    quantized::Block::<4, NIBBLES, NARROW, SCALES, OFFSETS> { weights, rows },
+                    at,
+                    sink,
+                )
+            }
+        };
+    }
+}
+
+fn exact_block(
+    isa: Isa,
+    weights: AnyWeights<'_>,
+    x: &[f32],
+    inputs: usize,
+    rows: std::ops::Range<usize>,
+    sink: Sink<'_>,
+) {
+    let row = |r: usize| &x[r * inputs..(r + 1) * inputs];
+    let mut at = rows.start;
+    while at < rows.end {
+        at += match rows.end - at {
+            1 => put(
+                isa,
+                exact::Block::<1> {
+                    weights,
+                    rows: [row(at)],
+                },
+                at,
+                sink,
+            ),
+            2 | 3 => put(
+                isa,
+                exact::Block::<2> {
+                    weights,
+                    rows: [row(at), row(at + 1)],
+                },
+                at,
+                sink,
+            ),
+            _ => put(
+                isa,
+                exact::Block::<4> {
+                    weights,
+                    rows: std::array::from_fn(|r| row(at + r)),
+                },
+                at,
+                sink,
+            ),
+        };
+    }
+}
+
+/// Runs a block and hands its rows to the sink; gives back how many they were.
+fn put<const R: usize>(
+    isa: Isa,
+    block: impl Operation<Output = [[f32; PANEL]; R]>,
+    first: usize,
+    sink: Sink<'_>,
+) -> usize {
+    let results = isa.run(block);
+    for (r, result) in results.iter().enumerate() {
+        sink(first + r, result);
+    }
+    R
 }

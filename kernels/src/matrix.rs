@@ -1,14 +1,41 @@
-//! A matrix of weights, ready for products. Knows no activations.
+//! A matrix of weights, packed once for products. Knows no activations.
 
 use crate::error::{expect_length, product};
-use crate::{KernelError, Quant, scalar};
+use crate::pack::{self, GROUP, Layout, PANEL, Panel};
+use crate::vector::{Codes, Floats, LANES};
+use crate::{KernelError, Quant};
+use half::{bf16, f16};
+use rayon::prelude::*;
 
-/// Weights `[outputs, inputs]`.
+/// Weights `[outputs, inputs]`, in panels of 32 outputs.
 pub struct Matrix {
     quant: Quant,
     outputs: usize,
     inputs: usize,
-    bytes: Vec<u8>,
+    pub(crate) panels: Panels,
+}
+
+/// The weights, panel after panel; the last one is filled up with zeros.
+pub(crate) enum Panels {
+    /// Quantized: see `pack`.
+    Codes(Packed),
+    /// `[panels, inputs, 32]`.
+    Single(Vec<Floats>),
+    /// `[panels, inputs, 32]`, in half precision.
+    Half(Vec<[f16; LANES]>),
+    /// `[panels, inputs, 32]`, upper halves of singles.
+    Upper(Vec<[u16; LANES]>),
+}
+
+/// The panels of a quantized matrix.
+pub(crate) struct Packed {
+    pub(crate) layout: Layout,
+    /// `[panels, groups, 2, lines]`.
+    pub(crate) codes: Vec<Codes>,
+    /// `[panels, groups, scales, 2]`.
+    pub(crate) scales: Vec<Floats>,
+    /// As the scales, or empty where the layout has a zero.
+    pub(crate) offsets: Vec<Floats>,
 }
 
 impl Matrix {
@@ -22,18 +49,60 @@ impl Matrix {
         inputs: usize,
         bytes: &[u8],
     ) -> Result<Matrix, KernelError> {
-        let row = quant.row_bytes(inputs).ok_or(KernelError::Blocks {
+        let blocks = KernelError::Blocks {
             quant,
             columns: inputs,
             block: quant.block(),
-        })?;
+        };
+        let row = quant.row_bytes(inputs).ok_or(blocks)?;
         expect_length("bytes of a matrix", &[outputs, row], bytes.len())?;
-        product("a matrix", &[outputs, inputs, 8])?;
+        product(
+            "a matrix",
+            &[
+                outputs
+                    .checked_add(PANEL)
+                    .ok_or(KernelError::Overflow { what: "a matrix" })?,
+                inputs,
+                8,
+            ],
+        )?;
+        let panels = match pack::layout(quant) {
+            Some(layout) => Panels::Codes(Packed::new(quant, layout, outputs, inputs, bytes)),
+            None => match quant {
+                Quant::F16 => Panels::Half(interleave(
+                    outputs,
+                    inputs,
+                    bytes,
+                    [f16::ZERO; LANES],
+                    |panel, lane, at| {
+                        panel[lane] = f16::from_le_bytes([at[0], at[1]]);
+                    },
+                )),
+                Quant::BF16 => Panels::Upper(interleave(
+                    outputs,
+                    inputs,
+                    bytes,
+                    [0; LANES],
+                    |panel, lane, at| {
+                        panel[lane] = bf16::from_le_bytes([at[0], at[1]]).to_bits();
+                    },
+                )),
+                _ => Panels::Single(interleave(
+                    outputs,
+                    inputs,
+                    bytes,
+                    Floats([0.0; LANES]),
+                    |panel, lane, at| {
+                        panel.0[lane] = f32::from_le_bytes([at[0], at[1], at[2], at[3]]);
+                    },
+                )),
+            },
+        };
         Ok(Matrix {
             quant,
             outputs,
             inputs,
-            bytes: bytes.to_vec(),
+            panels,
         })
     }
 
@@ -54,10 +123,24 @@ impl Matrix {
 
     /// Bytes of memory that the packed weights take.
     pub fn memory(&self) -> usize {
-        self.bytes.len()
+        match &self.panels {
+            Panels::Codes(packed) => {
+                size_of_val(&*packed.codes)
+                    + size_of_val(&*packed.scales)
+                    + size_of_val(&*packed.offsets)
+            }
+            Panels::Single(all) => size_of_val(&**all),
+            Panels::Half(all) => size_of_val(&**all),
+            Panels::Upper(all) => size_of_val(&**all),
+        }
     }
 
-    /// Dequantizes row `index` into `out`, exactly as [`scalar::quant::dequantize`] would.
+    /// Number of panels.
+    pub(crate) fn panel_count(&self) -> usize {
+        self.outputs.div_ceil(PANEL)
+    }
+
+    /// Dequantizes row `index` into `out`, exactly as [`crate::scalar::quant::dequantize`] would.
     ///
     /// # Errors
     /// Where there is no such row, or `out` has not [`Matrix::inputs`] elements.
@@ -70,7 +153,117 @@ impl Matrix {
             });
         }
         expect_length("a row of weights", &[self.inputs], out.len())?;
-        let row = self.bytes.len() / self.outputs;
-        scalar::quant::dequantize(self.quant, &self.bytes[index * row..(index + 1) * row], out)
+        let (panel, half, lane) = (index / PANEL, index % PANEL / LANES, index % LANES);
+        let first = panel * self.inputs * 2 + half;
+        match &self.panels {
+            Panels::Codes(packed) => packed.row(panel, half, lane, out),
+            Panels::Single(all) => out
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, out)| *out = all[first + 2 * i].0[lane]),
+            Panels::Half(all) => out
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, out)| *out = all[first + 2 * i][lane].to_f32()),
+            Panels::Upper(all) => out
+                .iter_mut()
+                .enumerate()
+                .for_each(|(i, out)| *out = bf16::from_bits(all[first + 2 * i][lane]).to_f32()),
+        }
+        Ok(())
     }
+}
+
+impl Packed {
+    fn new(quant: Quant, layout: Layout, outputs: usize, inputs: usize, bytes: &[u8]) -> Packed {
+        let (panels, groups) = (outputs.div_ceil(PANEL), inputs / GROUP);
+        let (codes_each, scales_each) = (groups * 2 * layout.lines(), groups * layout.scales * 2);
+        let offsets_each = if layout.zero.is_none() {
+            scales_each
+        } else {
+            0
+        };
+        let mut packed = Packed {
+            layout,
+            codes: vec![Codes([0; 4 * LANES]); panels * codes_each],
+            scales: vec![Floats([0.0; LANES]); panels * scales_each],
+            offsets: vec![Floats([0.0; LANES]); panels * offsets_each],
+        };
+        if packed.codes.is_empty() {
+            return packed;
+        }
+        let row = bytes.len() / outputs;
+        // Where there are no offsets, every panel gets an empty slice of them.
+        let mut offsets = packed.offsets.chunks_exact_mut(scales_each);
+        let offsets: Vec<&mut [Floats]> = (0..panels)
+            .map(|_| offsets.next().unwrap_or_default())
+            .collect();
+        bytes
+            .par_chunks(PANEL * row)
+            .zip(packed.codes.par_chunks_exact_mut(codes_each))
+            .zip(packed.scales.par_chunks_exact_mut(scales_each))
+            .zip(offsets)
+            .for_each(|(((rows, codes), scales), offsets)| {
+                pack::fill(
+                    quant,
+                    layout,
+                    rows,
+                    row,
+                    Panel {
+                        codes,
+                        scales,
+                        offsets,
+                    },
+                );
+            });
+        packed
+    }
+
+    fn row(&self, panel: usize, half: usize, lane: usize, out: &mut [f32]) {
+        let (groups, lines) = (out.len() / GROUP, self.layout.lines());
+        for (group, out) in out.chunks_exact_mut(GROUP).enumerate() {
+            let group = panel * groups + group;
+            for (i, out) in out.iter_mut().enumerate() {
+                let byte =
+                    self.codes[(group * 2 + half) * lines + i / 4 % lines].0[4 * lane + i % 4];
+                let code = if self.layout.nibbles {
+                    (byte >> (4 * (i / 16))) & 15
+                } else {
+                    byte
+                };
+                let scale =
+                    (group * self.layout.scales + i * self.layout.scales / GROUP) * 2 + half;
+                let code = f32::from(code);
+                *out = match self.layout.zero {
+                    Some(zero) => self.scales[scale].0[lane] * (code - zero as f32),
+                    None => self.scales[scale].0[lane] * code + self.offsets[scale].0[lane],
+                };
+            }
+        }
+    }
+}
+
+/// Turns `[outputs, inputs]` elements into `[panels, inputs, 2]` vectors of sixteen outputs.
+fn interleave<T: Copy + Send + Sync>(
+    outputs: usize,
+    inputs: usize,
+    bytes: &[u8],
+    zero: T,
+    put: impl Fn(&mut T, usize, &[u8]) + Sync,
+) -> Vec<T> {
+    let mut all = vec![zero; outputs.div_ceil(PANEL) * inputs * 2];
+    if all.is_empty() {
+        return all;
+    }
+    let row = bytes.len() / outputs;
+    all.par_chunks_exact_mut(inputs * 2)
+        .zip(bytes.par_chunks(PANEL * row))
+        .for_each(|(panel, rows)| {
+            for (output, bytes) in rows.chunks_exact(row).enumerate() {
+                for (i, at) in bytes.chunks_exact(row / inputs).enumerate() {
+                    put(&mut panel[2 * i + output / LANES], output % LANES, at);
+                }
+            }
+        });
+    all
 }

@@ -1,13 +1,25 @@
 //! What is done to each row or element by itself: norm, rope, gated units, soft cap, and the reading of a logits row.
 
+use crate::dispatch::{Isa, Operation};
 use crate::error::{expect_length, product};
-use crate::{Activation, KernelError, RopeStyle, scalar};
+use crate::generic::rows::{Gated, RmsNorm, Rope, SoftCap};
+use crate::{Activation, KernelError, RopeStyle};
+use rayon::prelude::*;
+
+/// Elements that are worth a task of their own.
+const TASK: usize = 1 << 14;
 
 /// `x / sqrt(mean(x^2) + eps) * weight` for each row of `weight.len()` elements of `x`; `out` is as long as `x`.
 ///
 /// # Errors
 /// Where `x` is no whole number of rows, or `out` has another length.
-pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) -> Result<(), KernelError> {
+pub fn rms_norm(
+    isa: Isa,
+    x: &[f32],
+    weight: &[f32],
+    eps: f32,
+    out: &mut [f32],
+) -> Result<(), KernelError> {
     if weight.is_empty() || !x.len().is_multiple_of(weight.len()) {
         return Err(KernelError::Shape(format!(
             "{} elements are no rows of {}",
@@ -16,9 +28,18 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) -> Result<
         )));
     }
     expect_length("normed rows", &[x.len()], out.len())?;
-    for (out, y) in out.iter_mut().zip(scalar::norm::rms_norm(x, weight, eps)) {
-        *out = y as f32;
-    }
+    let part = weight.len() * (TASK / weight.len()).max(1);
+    each(
+        isa,
+        x.chunks(part)
+            .zip(out.chunks_mut(part))
+            .map(|(x, out)| RmsNorm {
+                x,
+                weight,
+                eps,
+                out,
+            }),
+    );
     Ok(())
 }
 
@@ -40,6 +61,7 @@ pub struct Heads {
 /// # Errors
 /// Where a length does not fit, or a head has fewer than `2 * pairs` dimensions.
 pub fn rope(
+    isa: Isa,
     x: &[f32],
     cos: &[f32],
     sin: &[f32],
@@ -65,12 +87,22 @@ pub fn rope(
     if x.is_empty() {
         return Ok(());
     }
-    for (out, y) in out
-        .iter_mut()
-        .zip(scalar::rope::rope(x, heads, dim, cos, sin, pairs, style))
-    {
-        *out = y as f32;
+    out.copy_from_slice(x);
+    if pairs == 0 {
+        return Ok(());
     }
+    let angles = cos.chunks_exact(pairs).zip(sin.chunks_exact(pairs));
+    let rows = out.chunks_exact_mut(heads * dim).zip(angles);
+    each(
+        isa,
+        rows.map(|(heads, (cos, sin))| Rope {
+            heads,
+            dim,
+            cos,
+            sin,
+            style,
+        }),
+    );
     Ok(())
 }
 
@@ -79,6 +111,7 @@ pub fn rope(
 /// # Errors
 /// Where the lengths differ.
 pub fn gated(
+    isa: Isa,
     gate: &[f32],
     up: &[f32],
     activation: Activation,
@@ -86,9 +119,19 @@ pub fn gated(
 ) -> Result<(), KernelError> {
     expect_length("up", &[gate.len()], up.len())?;
     expect_length("gated", &[gate.len()], out.len())?;
-    for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
-        *out = scalar::unit::activate(f64::from(*gate), activation) as f32 * up;
-    }
+    let parts = gate
+        .chunks(TASK)
+        .zip(up.chunks(TASK))
+        .zip(out.chunks_mut(TASK));
+    each(
+        isa,
+        parts.map(|((gate, up), out)| Gated {
+            gate,
+            up,
+            activation,
+            out,
+        }),
+    );
     Ok(())
 }
 
@@ -96,12 +139,30 @@ pub fn gated(
 ///
 /// # Errors
 /// Where the lengths differ.
-pub fn soft_cap(x: &[f32], cap: f32, out: &mut [f32]) -> Result<(), KernelError> {
+pub fn soft_cap(isa: Isa, x: &[f32], cap: f32, out: &mut [f32]) -> Result<(), KernelError> {
     expect_length("capped", &[x.len()], out.len())?;
-    for (out, x) in out.iter_mut().zip(x) {
-        *out = scalar::unit::soft_cap(f64::from(*x), f64::from(cap)) as f32;
-    }
+    each(
+        isa,
+        x.chunks(TASK)
+            .zip(out.chunks_mut(TASK))
+            .map(|(x, out)| SoftCap { x, cap, out }),
+    );
     Ok(())
+}
+
+/// Runs all of them, on all threads where there are several.
+fn each<O: Operation<Output = ()> + Send>(isa: Isa, operations: impl Iterator<Item = O>) {
+    let operations: Vec<O> = operations.collect();
+    if operations.len() < 2 {
+        operations
+            .into_iter()
+            .for_each(|operation| isa.run(operation));
+    } else {
+        operations
+            .into_par_iter()
+            .with_min_len(2)
+            .for_each(|operation| isa.run(operation));
+    }
 }
 
 /// `ln(sum of exp(x))` in double precision, summed in order. Minus infinity for no elements or where all are; NaN where one is.

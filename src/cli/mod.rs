@@ -1,5 +1,9 @@
 //! The command line.
 
+pub mod fetch;
+pub mod inspect;
+pub mod models;
+
 use std::process::ExitCode;
 
 /// Runs the command line and returns its exit code.

@@ -79,6 +79,12 @@ pub enum FetchError {
         /// What was asked for.
         name: String,
     },
+    /// The model has a name but is not here, and what was asked for fetches none.
+    #[error("{name} has not been fetched yet\nhint: run `assize fetch {name}`")]
+    Absent {
+        /// The model.
+        name: String,
+    },
     /// The model is not here and the network is forbidden.
     #[error("{name} is not on this disk ({} is missing) and the network is off\nhint: run `assize fetch {name}` without --offline and HF_HUB_OFFLINE, or give --model a path", missing.display())]
     Offline {
@@ -140,7 +146,7 @@ impl FetchError {
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
-            FetchError::Unknown { .. } | FetchError::Offline { .. }
+            FetchError::Unknown { .. } | FetchError::Absent { .. } | FetchError::Offline { .. }
         )
     }
 }

@@ -30,3 +30,18 @@ pub fn dot(a: &[f32], b: &[f32]) -> f64 {
         .map(|(a, b)| f64::from(*a) * f64::from(*b))
         .sum()
 }
+
+/// Activations as the quantized product sees them: for every 32, codes from -127 to 127 times one scale.
+pub fn rounded(x: &[f32]) -> Vec<f32> {
+    let mut out = Vec::with_capacity(x.len());
+    for group in x.chunks(32) {
+        let top = group.iter().fold(0f32, |top, x| top.max(x.abs()));
+        let inverse = if top > 0.0 { 127.0 / top } else { 0.0 };
+        out.extend(
+            group
+                .iter()
+                .map(|x| (x * inverse).round_ties_even() * (top / 127.0)),
+        );
+    }
+    out
+}

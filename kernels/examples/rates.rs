@@ -1,0 +1,71 @@
+//! How fast the matrix products are here: billions of operations a second for many rows, bytes of packed weights a second for few.
+//!
+//! `cargo run --release -p assize-kernels --example rates [threads]`; `ASSIZE_ISA` chooses the instruction set.
+
+use assize_kernels::{Activations, Matrix, Precision, Quant, isa, matmul};
+use std::time::Instant;
+
+fn main() {
+    let threads = std::env::args()
+        .nth(1)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .expect("a pool of threads");
+    println!("{} on {} threads", isa().name(), pool.current_num_threads());
+    for quant in [Quant::Q4_K, Quant::Q6_K, Quant::Q8_0] {
+        for (outputs, inputs) in [(8960, 1536), (1536, 8960)] {
+            let mut bytes: Vec<u8> = (0..outputs * quant.row_bytes(inputs).expect("whole blocks"))
+                .map(|i| (i * 31) as u8)
+                .collect();
+            for block in bytes.chunks_exact_mut(quant.block_bytes()) {
+                let at = if quant == Quant::Q6_K { 208 } else { 0 };
+                block[at..at + 2].copy_from_slice(&[0, 0x20]);
+                if quant == Quant::Q4_K {
+                    block[2..4].copy_from_slice(&[0, 0x20]);
+                }
+            }
+            let started = Instant::now();
+            let w = pool
+                .install(|| Matrix::new(quant, outputs, inputs, &bytes))
+                .expect("a matrix");
+            let packed = started.elapsed();
+            println!(
+                "{quant:?} {outputs} x {inputs}: packed to {:.3} bytes a weight in {packed:.1?}",
+                w.memory() as f64 / (outputs * inputs) as f64
+            );
+            for (rows, precision) in [
+                (1, Precision::Quantized),
+                (8, Precision::Quantized),
+                (64, Precision::Quantized),
+                (512, Precision::Quantized),
+                (64, Precision::Exact),
+            ] {
+                let x: Vec<f32> = (0..rows * inputs).map(|i| (i % 61) as f32 - 30.0).collect();
+                let mut out = vec![0f32; rows * outputs];
+                let mut times: Vec<f64> = (0..if rows > 100 { 5 } else { 15 })
+                    .map(|_| {
+                        let started = Instant::now();
+                        pool.install(|| {
+                            let x = Activations::new(isa(), &x, rows, inputs, precision)
+                                .expect("activations");
+                            matmul(isa(), &x, &w, &mut out).expect("a product");
+                        });
+                        started.elapsed().as_secs_f64()
+                    })
+                    .collect();
+                times.sort_by(f64::total_cmp);
+                let (best, median) = (times[0], times[times.len() / 2]);
+                let operations = 2.0 * (rows * outputs * inputs) as f64;
+                println!(
+                    "  {rows:3} rows {precision:?}: best {:7.1} median {:7.1} GOPS, {:5.1} GB/s of weights",
+                    operations / best / 1e9,
+                    operations / median / 1e9,
+                    w.memory() as f64 / best / 1e9
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Which instruction set the kernels run on: found once, at run time. Knows no operation.
+
+use crate::KernelError;
+use crate::vector::{Portable, Vector};
+use std::sync::OnceLock;
+
+#[cfg(target_arch = "x86_64")]
+use crate::x86::{avx2::Avx2, avx512::Avx512};
+
+/// Names the instruction set to use, over the best one found: `portable`, `avx2` or `avx512`.
+pub const ISA_VARIABLE: &str = "ASSIZE_ISA";
+
+/// An instruction set that this machine has. All of them give the same bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Isa(Kind);
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+}
+
+impl Isa {
+    /// Plain Rust: available everywhere, and slow.
+    pub const PORTABLE: Isa = Isa(Kind::Portable);
+
+    /// All that this machine has, the best one last.
+    pub fn available() -> Vec<Isa> {
+        #[allow(unused_mut)]
+        let mut all = vec![Isa::PORTABLE];
+        #[cfg(target_arch = "x86_64")]
+        {
+            all.extend(Avx2::detect().map(|v| Isa(Kind::Avx2(v))));
+            all.extend(Avx512::detect().map(|v| Isa(Kind::Avx512(v))));
+        }
+        all
+    }
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// Where there is none, or this machine has it not.
+    pub fn named(name: &str) -> Result<Isa, KernelError> {
+        let available = Isa::available();
+        available
+            .iter()
+            .copied()
+            .find(|isa| isa.name() == name)
+            .ok_or_else(|| KernelError::Isa {
+                name: name.to_string(),
+                available: available
+                    .iter()
+                    .map(|isa| isa.name())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
+    }
+
+    /// The one that [`ISA_VARIABLE`] names, else the best that this machine has.
+    ///
+    /// # Errors
+    /// Where the variable names one that is not available.
+    pub fn from_environment() -> Result<Isa, KernelError> {
+        match std::env::var_os(ISA_VARIABLE) {
+            Some(name) => Isa::named(&name.to_string_lossy()),
+            None => Ok(Isa::best()),
+        }
+    }
+
+    /// Its name, as in [`ISA_VARIABLE`].
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Kind::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512(_) => "avx512",
+        }
+    }
+
+    fn best() -> Isa {
+        Isa::available().pop().unwrap_or(Isa::PORTABLE)
+    }
+
+    /// Runs the operation in code compiled for this instruction set.
+    pub(crate) fn run<O: Operation>(self, operation: O) -> O::Output {
+        match self.0 {
+            Kind::Portable => operation.run(Portable),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2(v) => v.run(operation),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512(v) => v.run(operation),
+        }
+    }
+}
+
+/// The instruction set of this process: [`Isa::from_environment`], asked once; the best one where that is an error. A program
+/// that wants to tell its user of the error asks [`Isa::from_environment`] at start.
+pub fn isa() -> Isa {
+    static CHOSEN: OnceLock<Isa> = OnceLock::new();
+    *CHOSEN.get_or_init(|| Isa::from_environment().unwrap_or_else(|_| Isa::best()))
+}
+
+/// A kernel with its arguments, written once over any vectors. `run` must be `#[inline(always)]`, and all that it calls too: only then is it
+/// compiled for the instructions of `V`.
+pub trait Operation {
+    /// What it gives back.
+    type Output;
+    /// Does it.
+    fn run<V: Vector>(self, v: V) -> Self::Output;
+}

@@ -1,0 +1,7 @@
+//! The fast kernels, each written once over [`crate::vector::Vector`]. They know nothing of threads; what calls them cuts the work.
+
+pub mod attention;
+pub mod exact;
+pub mod number;
+pub mod quantized;
+pub mod rows;

@@ -1,0 +1,173 @@
+//! Products of 8-bit activations with a panel of quantized weights.
+//!
+//! For an output and a row, group by group in order: the integer product of the group (exact), times scale of weights times scale of
+//! activations, is added by one fused operation; where weights have an offset, its product with the activations' sum is added by
+//! another. That order is the same for any number of rows in a block.
+
+use crate::activations::Group;
+use crate::dispatch::Operation;
+use crate::pack::PANEL;
+use crate::vector::{Codes, Floats, LANES, Vector};
+
+/// A panel's weights.
+#[derive(Clone, Copy)]
+pub struct Weights<'a> {
+    /// `[groups, 2, lines]`.
+    pub codes: &'a [Codes],
+    /// `[groups, scales, 2]`.
+    pub scales: &'a [Floats],
+    /// As the scales; empty where there is a zero.
+    pub offsets: &'a [Floats],
+}
+
+/// The product of `R` rows with a panel, given back by value.
+pub struct Block<
+    'a,
+    const R: usize,
+    const NIBBLES: bool,
+    const NARROW: bool,
+    const SCALES: usize,
+    const OFFSETS: bool,
+> {
+    /// The panel.
+    pub weights: Weights<'a>,
+    /// The rows' groups. Where there are no offsets, their `sums` are integers in disguise: what to start the integer sums from.
+    pub rows: [&'a [Group]; R],
+}
+
+impl<
+    const R: usize,
+    const NIBBLES: bool,
+    const NARROW: bool,
+    const SCALES: usize,
+    const OFFSETS: bool,
+> Operation for Block<'_, R, NIBBLES, NARROW, SCALES, OFFSETS>
+{
+    type Output = [[f32; PANEL]; R];
+
+    #[inline(always)]
+    fn run<V: Vector>(self, v: V) -> [[f32; PANEL]; R] {
+        let mut totals = [[v.splat(0.0); 2]; R];
+        if NIBBLES {
+            let (codes, _) = self.weights.codes.as_chunks::<8>();
+            for (g, codes) in codes.iter().enumerate() {
+                let Some(scaling) = Scaling::<SCALES, OFFSETS>::at(self.weights, g) else {
+                    break;
+                };
+                let Some(groups) = at(self.rows, g) else {
+                    break;
+                };
+                let quads = |half: usize, quad: usize| {
+                    let line = v.load_codes(&codes[half * 4 + quad % 4]);
+                    if quad < 4 {
+                        v.low_nibbles(line)
+                    } else {
+                        v.high_nibbles(line)
+                    }
+                };
+                group::<V, R, true, SCALES, OFFSETS>(v, quads, scaling, groups, &mut totals);
+            }
+        } else {
+            let (codes, _) = self.weights.codes.as_chunks::<16>();
+            for (g, codes) in codes.iter().enumerate() {
+                let Some(scaling) = Scaling::<SCALES, OFFSETS>::at(self.weights, g) else {
+                    break;
+                };
+                let Some(groups) = at(self.rows, g) else {
+                    break;
+                };
+                let quads = |half: usize, quad: usize| v.load_codes(&codes[half * 8 + quad]);
+                group::<V, R, NARROW, SCALES, OFFSETS>(v, quads, scaling, groups, &mut totals);
+            }
+        }
+        let mut out = [[0f32; PANEL]; R];
+        for (out, totals) in out.iter_mut().zip(totals) {
+            let (halves, _) = out.as_chunks_mut::<LANES>();
+            v.store(totals[0], &mut halves[0]);
+            v.store(totals[1], &mut halves[1]);
+        }
+        out
+    }
+}
+
+/// The scales and offsets of one group.
+#[derive(Clone, Copy)]
+struct Scaling<'a, const SCALES: usize, const OFFSETS: bool> {
+    scales: &'a [[Floats; 2]; SCALES],
+    offsets: Option<&'a [[Floats; 2]; SCALES]>,
+}
+
+impl<'a, const SCALES: usize, const OFFSETS: bool> Scaling<'a, SCALES, OFFSETS> {
+    #[inline(always)]
+    fn at(weights: Weights<'a>, g: usize) -> Option<Self> {
+        let of = |all: &'a [Floats]| all.as_chunks::<2>().0.as_chunks::<SCALES>().0.get(g);
+        let scales = of(weights.scales)?;
+        let offsets = if OFFSETS {
+            Some(of(weights.offsets)?)
+        } else {
+            None
+        };
+        Some(Scaling { scales, offsets })
+    }
+}
+
+#[inline(always)]
+fn at<'a, const R: usize>(rows: [&'a [Group]; R], g: usize) -> Option<[&'a Group; R]> {
+    let mut groups = [rows.first()?.get(g)?; R];
+    for r in 1..R {
+        groups[r] = rows[r].get(g)?;
+    }
+    Some(groups)
+}
+
+/// Adds one group's products to the totals.
+#[inline(always)]
+fn group<
+    V: Vector,
+    const R: usize,
+    const NARROW: bool,
+    const SCALES: usize,
+    const OFFSETS: bool,
+>(
+    v: V,
+    quads: impl Fn(usize, usize) -> V::I,
+    scaling: Scaling<'_, SCALES, OFFSETS>,
+    groups: [&Group; R],
+    totals: &mut [[V::F; 2]; R],
+) {
+    for part in 0..SCALES {
+        let term = if SCALES == 1 { 2 } else { part };
+        let mut sums = [[v.splat_int(0); 2]; R];
+        if !OFFSETS {
+            for r in 0..R {
+                sums[r] = [v.splat_int(groups[r].sums[term].to_bits() as i32); 2];
+            }
+        }
+        for quad in part * 8 / SCALES..(part + 1) * 8 / SCALES {
+            let codes = [quads(0, quad), quads(1, quad)];
+            for r in 0..R {
+                let activations = v.splat_int(groups[r].quads[quad]);
+                for half in 0..2 {
+                    sums[r][half] = if NARROW {
+                        v.dot_narrow(sums[r][half], codes[half], activations)
+                    } else {
+                        v.dot(sums[r][half], codes[half], activations)
+                    };
+                }
+            }
+        }
+        for half in 0..2 {
+            let scale = v.load(&scaling.scales[part][half].0);
+            for r in 0..R {
+                let scale = v.mul(scale, v.splat(groups[r].scale));
+                totals[r][half] = v.fma(v.to_float(sums[r][half]), scale, totals[r][half]);
+            }
+            if let Some(offsets) = scaling.offsets {
+                let offset = v.load(&offsets[part][half].0);
+                for r in 0..R {
+                    totals[r][half] = v.fma(offset, v.splat(groups[r].sums[term]), totals[r][half]);
+                }
+            }
+        }
+    }
+}

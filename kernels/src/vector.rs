@@ -1,0 +1,255 @@
+//! Sixteen lanes of numbers, and what one instruction set must do with them. Knows no operation of the decoder.
+//!
+//! An implementation is a value that exists only where the machine has its instructions, so that its methods are safe to call.
+//! Every method is an exactly defined IEEE or integer operation a lane: two implementations give the same bits. [`Portable`] is the
+//! definition, in plain Rust.
+
+use half::f16;
+
+/// Lanes of a vector.
+pub const LANES: usize = 16;
+
+/// A cache line of sixteen floats.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Floats(pub [f32; LANES]);
+
+/// A cache line of codes: sixteen lanes of four bytes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Codes(pub [u8; 4 * LANES]);
+
+/// An instruction set's vectors of sixteen lanes.
+pub trait Vector: Copy + Send + Sync + 'static {
+    /// Sixteen f32.
+    type F: Copy;
+    /// Sixteen i32, or sixteen times four bytes.
+    type I: Copy;
+
+    /// `x` in every lane.
+    fn splat(self, x: f32) -> Self::F;
+    /// Reads sixteen numbers.
+    fn load(self, from: &[f32; LANES]) -> Self::F;
+    /// Writes sixteen numbers.
+    fn store(self, x: Self::F, to: &mut [f32; LANES]);
+    /// Reads sixteen numbers in half precision.
+    fn load_half(self, from: &[f16; LANES]) -> Self::F;
+    /// Reads sixteen numbers that are the upper halves of singles.
+    fn load_upper(self, from: &[u16; LANES]) -> Self::F;
+    /// `a + b`.
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a - b`.
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b`.
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a / b`.
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a` where it is greater, else `b`: so `b` where either is NaN.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `yes` where `a <= b`, else (also where either is NaN) `no`.
+    fn select_le(self, a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F;
+
+    /// `x` in every lane.
+    fn splat_int(self, x: i32) -> Self::I;
+    /// Reads 64 bytes.
+    fn load_codes(self, from: &Codes) -> Self::I;
+    /// The low nibble of every byte.
+    fn low_nibbles(self, x: Self::I) -> Self::I;
+    /// The high nibble of every byte, moved down.
+    fn high_nibbles(self, x: Self::I) -> Self::I;
+    /// Byte `N` of every lane, 0 to 3, as a number.
+    fn byte<const N: u32>(self, x: Self::I) -> Self::I;
+    /// Adds to each lane the four products of its unsigned bytes in `codes` with its signed bytes in `activations`. Exact: nothing saturates.
+    fn dot(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I;
+    /// As [`Vector::dot`], where all of `codes` are known to be at most 127 and no activation is -128.
+    fn dot_narrow(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I;
+    /// To f32, rounded to nearest even.
+    fn to_float(self, x: Self::I) -> Self::F;
+    /// `x * 2^n`, by adding the low bits of `n`'s representation to the exponent of `x`; the result must be a normal number.
+    fn add_exponent(self, x: Self::F, n: Self::F) -> Self::F;
+
+    /// `-x`.
+    #[inline(always)]
+    fn negate(self, x: Self::F) -> Self::F {
+        self.mul(x, self.splat(-1.0))
+    }
+
+    /// Lane `i` of vector `j` becomes lane `j` of vector `i`.
+    #[inline(always)]
+    fn transpose(self, rows: [Self::F; LANES]) -> [Self::F; LANES] {
+        let rows = rows.map(|row| {
+            let mut lanes = [0f32; LANES];
+            self.store(row, &mut lanes);
+            lanes
+        });
+        let columns: [[f32; LANES]; LANES] =
+            std::array::from_fn(|i| std::array::from_fn(|j| rows[j][i]));
+        columns.map(|column| self.load(&column))
+    }
+
+    /// The sum of all lanes: those eight apart first, then four, two and one.
+    #[inline(always)]
+    fn sum(self, x: Self::F) -> f32 {
+        let mut lanes = [0f32; LANES];
+        self.store(x, &mut lanes);
+        for step in [8, 4, 2, 1] {
+            for i in 0..step {
+                lanes[i] += lanes[i + step];
+            }
+        }
+        lanes[0]
+    }
+
+    /// The largest lane; one of them where there is NaN.
+    #[inline(always)]
+    fn top(self, x: Self::F) -> f32 {
+        let mut lanes = [0f32; LANES];
+        self.store(x, &mut lanes);
+        for step in [8, 4, 2, 1] {
+            for i in 0..step {
+                lanes[i] = if lanes[i] > lanes[i + step] {
+                    lanes[i]
+                } else {
+                    lanes[i + step]
+                };
+            }
+        }
+        lanes[0]
+    }
+}
+
+/// The definition, in plain Rust. Right everywhere, and slow.
+#[derive(Clone, Copy, Debug)]
+pub struct Portable;
+
+#[inline(always)]
+fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; LANES] {
+    std::array::from_fn(|i| f(a[i], b[i]))
+}
+
+impl Vector for Portable {
+    type F = [f32; LANES];
+    type I = [i32; LANES];
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        [x; LANES]
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> Self::F {
+        *from
+    }
+
+    #[inline(always)]
+    fn store(self, x: Self::F, to: &mut [f32; LANES]) {
+        *to = x;
+    }
+
+    #[inline(always)]
+    fn load_half(self, from: &[f16; LANES]) -> Self::F {
+        from.map(f16::to_f32)
+    }
+
+    #[inline(always)]
+    fn load_upper(self, from: &[u16; LANES]) -> Self::F {
+        from.map(|bits| f32::from_bits(u32::from(bits) << 16))
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |a, b| a - b)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |a, b| a / b)
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn select_le(self, a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F {
+        std::array::from_fn(|i| if a[i] <= b[i] { yes[i] } else { no[i] })
+    }
+
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::I {
+        [x; LANES]
+    }
+
+    #[inline(always)]
+    fn load_codes(self, from: &Codes) -> Self::I {
+        let bytes = &from.0;
+        std::array::from_fn(|i| {
+            i32::from_le_bytes([
+                bytes[4 * i],
+                bytes[4 * i + 1],
+                bytes[4 * i + 2],
+                bytes[4 * i + 3],
+            ])
+        })
+    }
+
+    #[inline(always)]
+    fn low_nibbles(self, x: Self::I) -> Self::I {
+        x.map(|x| x & 0x0f0f_0f0f)
+    }
+
+    #[inline(always)]
+    fn high_nibbles(self, x: Self::I) -> Self::I {
+        x.map(|x| (x >> 4) & 0x0f0f_0f0f)
+    }
+
+    #[inline(always)]
+    fn byte<const N: u32>(self, x: Self::I) -> Self::I {
+        x.map(|x| (x >> (8 * N)) & 255)
+    }
+
+    #[inline(always)]
+    fn dot(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I {
+        std::array::from_fn(|i| {
+            let (codes, activations) = (codes[i].to_le_bytes(), activations[i].to_le_bytes());
+            let products = codes
+                .iter()
+                .zip(activations)
+                .map(|(c, a)| i32::from(*c) * i32::from(a as i8));
+            sum[i].wrapping_add(products.sum())
+        })
+    }
+
+    #[inline(always)]
+    fn dot_narrow(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I {
+        self.dot(sum, codes, activations)
+    }
+
+    #[inline(always)]
+    fn to_float(self, x: Self::I) -> Self::F {
+        x.map(|x| x as f32)
+    }
+
+    #[inline(always)]
+    fn add_exponent(self, x: Self::F, n: Self::F) -> Self::F {
+        std::array::from_fn(|i| f32::from_bits(x[i].to_bits().wrapping_add(n[i].to_bits() << 23)))
+    }
+}

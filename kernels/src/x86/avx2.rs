@@ -1,0 +1,202 @@
+//! AVX2 with FMA and F16C: a vector is two registers.
+
+use crate::dispatch::Operation;
+use crate::vector::{Codes, LANES, Vector};
+use half::f16;
+use std::arch::x86_64::*;
+
+/// Exists only where the machine has AVX2, FMA and F16C.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// The vectors, where the machine has them.
+    pub fn detect() -> Option<Avx2> {
+        let found = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        found.then_some(Avx2(()))
+    }
+
+    /// Runs the operation in code compiled for these instructions.
+    pub fn run<O: Operation>(self, operation: O) -> O::Output {
+        // SAFETY: `self` exists, so `detect` found every feature that `enter` is compiled with.
+        unsafe { enter(self, operation) }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn enter<O: Operation>(v: Avx2, operation: O) -> O::Output {
+    operation.run(v)
+}
+
+macro_rules! has {
+    ($call:expr) => {
+        // SAFETY: a value of `Avx2` exists only where `detect` found the features of this instruction, and each load
+        // or store is of half an array of sixteen lanes.
+        unsafe { $call }
+    };
+}
+
+/// Both registers through one instruction.
+macro_rules! both {
+    ($op:path, $($x:expr),+) => {
+        [has!($op($($x[0]),+)), has!($op($($x[1]),+))]
+    };
+}
+
+#[inline(always)]
+fn and(x: [__m256i; 2], mask: __m256i) -> [__m256i; 2] {
+    both!(_mm256_and_si256, x, [mask, mask])
+}
+
+impl Vector for Avx2 {
+    type F = [__m256; 2];
+    type I = [__m256i; 2];
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        [has!(_mm256_set1_ps(x)); 2]
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> Self::F {
+        [
+            has!(_mm256_loadu_ps(from.as_ptr())),
+            has!(_mm256_loadu_ps(from.as_ptr().add(8))),
+        ]
+    }
+
+    #[inline(always)]
+    fn store(self, x: Self::F, to: &mut [f32; LANES]) {
+        has!(_mm256_storeu_ps(to.as_mut_ptr(), x[0]));
+        has!(_mm256_storeu_ps(to.as_mut_ptr().add(8), x[1]));
+    }
+
+    #[inline(always)]
+    fn load_half(self, from: &[f16; LANES]) -> Self::F {
+        let halves = [
+            has!(_mm_loadu_si128(from.as_ptr().cast())),
+            has!(_mm_loadu_si128(from.as_ptr().add(8).cast())),
+        ];
+        both!(_mm256_cvtph_ps, halves)
+    }
+
+    #[inline(always)]
+    fn load_upper(self, from: &[u16; LANES]) -> Self::F {
+        let halves = [
+            has!(_mm_loadu_si128(from.as_ptr().cast())),
+            has!(_mm_loadu_si128(from.as_ptr().add(8).cast())),
+        ];
+        let wide = both!(_mm256_cvtepu16_epi32, halves);
+        let moved = both!(_mm256_slli_epi32::<16>, wide);
+        both!(_mm256_castsi256_ps, moved)
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_add_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_sub_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_mul_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_div_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        both!(_mm256_fmadd_ps, a, b, c)
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_max_ps, a, b)
+    }
+
+    #[inline(always)]
+    fn select_le(self, a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F {
+        let below = both!(_mm256_cmp_ps::<_CMP_LE_OQ>, a, b);
+        both!(_mm256_blendv_ps, no, yes, below)
+    }
+
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::I {
+        [has!(_mm256_set1_epi32(x)); 2]
+    }
+
+    #[inline(always)]
+    fn load_codes(self, from: &Codes) -> Self::I {
+        let at = from.0.as_ptr();
+        [
+            has!(_mm256_loadu_si256(at.cast())),
+            has!(_mm256_loadu_si256(at.add(32).cast())),
+        ]
+    }
+
+    #[inline(always)]
+    fn low_nibbles(self, x: Self::I) -> Self::I {
+        and(x, has!(_mm256_set1_epi8(15)))
+    }
+
+    #[inline(always)]
+    fn high_nibbles(self, x: Self::I) -> Self::I {
+        and(both!(_mm256_srli_epi32::<4>, x), has!(_mm256_set1_epi8(15)))
+    }
+
+    #[inline(always)]
+    fn byte<const N: u32>(self, x: Self::I) -> Self::I {
+        let mask = has!(_mm256_set1_epi32(255));
+        match N {
+            0 => and(x, mask),
+            1 => and(both!(_mm256_srli_epi32::<8>, x), mask),
+            2 => and(both!(_mm256_srli_epi32::<16>, x), mask),
+            _ => both!(_mm256_srli_epi32::<24>, x),
+        }
+    }
+
+    /// The instruction that multiplies bytes saturates at 16 bits, so even and odd bytes are widened and multiplied apart.
+    #[inline(always)]
+    fn dot(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I {
+        let even = and(codes, has!(_mm256_set1_epi16(255)));
+        let odd = both!(_mm256_srli_epi16::<8>, codes);
+        let even_activations = both!(_mm256_slli_epi16::<8>, activations);
+        let even_activations = both!(_mm256_srai_epi16::<8>, even_activations);
+        let odd_activations = both!(_mm256_srai_epi16::<8>, activations);
+        let even = both!(_mm256_madd_epi16, even, even_activations);
+        let odd = both!(_mm256_madd_epi16, odd, odd_activations);
+        let products = both!(_mm256_add_epi32, even, odd);
+        both!(_mm256_add_epi32, sum, products)
+    }
+
+    /// Two products of at most 127 * 127 fit 16 bits, so here the saturating instruction is exact.
+    #[inline(always)]
+    fn dot_narrow(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I {
+        let pairs = both!(_mm256_maddubs_epi16, codes, activations);
+        let ones = [has!(_mm256_set1_epi16(1)); 2];
+        let products = both!(_mm256_madd_epi16, pairs, ones);
+        both!(_mm256_add_epi32, sum, products)
+    }
+
+    #[inline(always)]
+    fn to_float(self, x: Self::I) -> Self::F {
+        both!(_mm256_cvtepi32_ps, x)
+    }
+
+    #[inline(always)]
+    fn add_exponent(self, x: Self::F, n: Self::F) -> Self::F {
+        let (x, n) = (both!(_mm256_castps_si256, x), both!(_mm256_castps_si256, n));
+        let n = both!(_mm256_slli_epi32::<23>, n);
+        let sum = both!(_mm256_add_epi32, x, n);
+        both!(_mm256_castsi256_ps, sum)
+    }
+}

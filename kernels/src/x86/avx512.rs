@@ -1,0 +1,177 @@
+//! AVX-512 with VNNI: a vector is one register.
+
+use crate::dispatch::Operation;
+use crate::vector::{Codes, LANES, Vector};
+use half::f16;
+use std::arch::x86_64::*;
+
+/// Exists only where the machine has AVX-512 F, BW, DQ, VL and VNNI, FMA and F16C.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512(());
+
+impl Avx512 {
+    /// The vectors, where the machine has them.
+    pub fn detect() -> Option<Avx512> {
+        let found = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni")
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        found.then_some(Avx512(()))
+    }
+
+    /// Runs the operation in code compiled for these instructions.
+    pub fn run<O: Operation>(self, operation: O) -> O::Output {
+        // SAFETY: `self` exists, so `detect` found every feature that `enter` is compiled with.
+        unsafe { enter(self, operation) }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn enter<O: Operation>(v: Avx512, operation: O) -> O::Output {
+    operation.run(v)
+}
+
+macro_rules! has {
+    ($call:expr) => {
+        // SAFETY: a value of `Avx512` exists only where `detect` found the features of this instruction, and each load
+        // or store is of an array as long as the register.
+        unsafe { $call }
+    };
+}
+
+impl Vector for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        has!(_mm512_set1_ps(x))
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> __m512 {
+        has!(_mm512_loadu_ps(from.as_ptr()))
+    }
+
+    #[inline(always)]
+    fn store(self, x: __m512, to: &mut [f32; LANES]) {
+        has!(_mm512_storeu_ps(to.as_mut_ptr(), x))
+    }
+
+    #[inline(always)]
+    fn load_half(self, from: &[f16; LANES]) -> __m512 {
+        has!(_mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())))
+    }
+
+    #[inline(always)]
+    fn load_upper(self, from: &[u16; LANES]) -> __m512 {
+        has!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()))
+        )))
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        has!(_mm512_add_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        has!(_mm512_sub_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        has!(_mm512_mul_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        has!(_mm512_div_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        has!(_mm512_fmadd_ps(a, b, c))
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        has!(_mm512_max_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn select_le(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
+        has!(_mm512_mask_blend_ps(
+            _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b),
+            no,
+            yes
+        ))
+    }
+
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> __m512i {
+        has!(_mm512_set1_epi32(x))
+    }
+
+    #[inline(always)]
+    fn load_codes(self, from: &Codes) -> __m512i {
+        has!(_mm512_loadu_si512(from.0.as_ptr().cast()))
+    }
+
+    #[inline(always)]
+    fn low_nibbles(self, x: __m512i) -> __m512i {
+        has!(_mm512_and_si512(x, _mm512_set1_epi8(15)))
+    }
+
+    #[inline(always)]
+    fn high_nibbles(self, x: __m512i) -> __m512i {
+        has!(_mm512_and_si512(
+            _mm512_srli_epi32::<4>(x),
+            _mm512_set1_epi8(15)
+        ))
+    }
+
+    #[inline(always)]
+    fn byte<const N: u32>(self, x: __m512i) -> __m512i {
+        match N {
+            0 => has!(_mm512_and_si512(x, _mm512_set1_epi32(255))),
+            1 => has!(_mm512_and_si512(
+                _mm512_srli_epi32::<8>(x),
+                _mm512_set1_epi32(255)
+            )),
+            2 => has!(_mm512_and_si512(
+                _mm512_srli_epi32::<16>(x),
+                _mm512_set1_epi32(255)
+            )),
+            _ => has!(_mm512_srli_epi32::<24>(x)),
+        }
+    }
+
+    #[inline(always)]
+    fn dot(self, sum: __m512i, codes: __m512i, activations: __m512i) -> __m512i {
+        has!(_mm512_dpbusd_epi32(sum, codes, activations))
+    }
+
+    #[inline(always)]
+    fn dot_narrow(self, sum: __m512i, codes: __m512i, activations: __m512i) -> __m512i {
+        self.dot(sum, codes, activations)
+    }
+
+    #[inline(always)]
+    fn to_float(self, x: __m512i) -> __m512 {
+        has!(_mm512_cvtepi32_ps(x))
+    }
+
+    #[inline(always)]
+    fn add_exponent(self, x: __m512, n: __m512) -> __m512 {
+        has!(_mm512_castsi512_ps(_mm512_add_epi32(
+            _mm512_castps_si512(x),
+            _mm512_slli_epi32::<23>(_mm512_castps_si512(n))
+        )))
+    }
+}

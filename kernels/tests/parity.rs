@@ -1,0 +1,612 @@
+//! Every fast kernel, on every instruction set that this machine has, over ragged shapes: near the scalar truth, and equal to the last
+//! bit to the portable vectors, to the same row computed alone, and to the same work on another number of threads.
+
+mod common;
+
+use assize_kernels::scalar::{self, attention::Scoring};
+use assize_kernels::{
+    Activation, Activations, Cache, Isa, Matrix, PAGE, Precision, Quant, RopeStyle, Sizes, Span,
+    attention, matmul, rows,
+};
+use common::Random;
+use half::f16;
+
+/// Runs `work` on a pool of so many threads.
+fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .unwrap()
+        .install(work)
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter()
+        .map(|x| {
+            if x.is_nan() {
+                f32::NAN.to_bits()
+            } else {
+                x.to_bits()
+            }
+        })
+        .collect()
+}
+
+/// Largest difference, as a share of the largest magnitude in the truth.
+fn difference(truth: &[f64], x: &[f32]) -> f64 {
+    assert_eq!(truth.len(), x.len());
+    let top = truth
+        .iter()
+        .fold(f64::MIN_POSITIVE, |top, x| top.max(x.abs()));
+    truth.iter().zip(x).fold(0f64, |worst, (t, x)| {
+        let off = (t - f64::from(*x)).abs() / top;
+        if off.is_nan() {
+            f64::INFINITY
+        } else {
+            worst.max(off)
+        }
+    })
+}
+
+fn multiply(isa: Isa, x: &[f32], rows: usize, w: &Matrix, precision: Precision) -> Vec<f32> {
+    let x = Activations::new(isa, x, rows, w.inputs(), precision).unwrap();
+    let mut out = vec![f32::NAN; rows * w.outputs()];
+    matmul(isa, &x, w, &mut out).unwrap();
+    out
+}
+
+fn check_matmul(quant: Quant, rows: usize, outputs: usize, inputs: usize, random: &mut Random) {
+    let bytes = random.blocks(quant, outputs * inputs);
+    let x = random.normals(rows * inputs);
+    let w = Matrix::new(quant, outputs, inputs, &bytes).unwrap();
+    let mut weights = vec![0f32; outputs * inputs];
+    scalar::quant::dequantize(quant, &bytes, &mut weights).unwrap();
+    let absolute = |all: &[f32]| all.iter().map(|x| x.abs()).collect::<Vec<f32>>();
+    // What a result could be at most: rounding errors are judged by it, as a sum near zero proves nothing.
+    let bound = scalar::matmul::product(&absolute(&x), &absolute(&weights), inputs);
+    for precision in [Precision::Exact, Precision::Quantized] {
+        let case = format!("{quant:?} {rows}x{outputs}x{inputs} {precision:?}");
+        let first = multiply(Isa::PORTABLE, &x, rows, &w, precision);
+        let rounded = precision == Precision::Quantized && quant.block() > 1;
+        let seen = if rounded {
+            scalar::matmul::rounded(&x)
+        } else {
+            x.clone()
+        };
+        let truth = scalar::matmul::product(&seen, &weights, inputs);
+        for ((y, truth), bound) in first.iter().zip(&truth).zip(&bound) {
+            let off = (f64::from(*y) - truth).abs() / bound;
+            assert!(
+                off <= 1e-6,
+                "{case}: {y} for {truth}, off by {off:e} of {bound}"
+            );
+        }
+        for isa in Isa::available() {
+            for threads in [1, 2, 3] {
+                let all = on_threads(threads, || multiply(isa, &x, rows, &w, precision));
+                assert_eq!(
+                    bits(&all),
+                    bits(&first),
+                    "{case} on {} with {threads} threads",
+                    isa.name()
+                );
+            }
+            for (row, x) in x.chunks_exact(inputs).enumerate() {
+                let alone = multiply(isa, x, 1, &w, precision);
+                let there = &first[row * outputs..(row + 1) * outputs];
+                assert_eq!(
+                    bits(&alone),
+                    bits(there),
+                    "{case} on {}: row {row} alone",
+                    isa.name()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn matmul_is_near_the_truth_and_the_same_everywhere() {
+    let mut random = Random(1);
+    for quant in Quant::ALL {
+        for (rows, outputs, blocks) in [
+            (1, 1, 1),
+            (2, 31, 2),
+            (3, 32, 1),
+            (5, 33, 3),
+            (7, 70, 1),
+            (9, 130, 2),
+        ] {
+            let inputs = if quant.block() == 1 {
+                37 * blocks
+            } else {
+                quant.block() * blocks
+            };
+            check_matmul(quant, rows, outputs, inputs, &mut random);
+        }
+        check_matmul(quant, 6, 200, 1024, &mut random);
+    }
+}
+
+#[test]
+fn rows_of_a_matrix_are_dequantized_to_the_last_bit() {
+    let mut random = Random(2);
+    for quant in Quant::ALL {
+        let (outputs, inputs) = (45, 512);
+        let bytes = random.blocks(quant, outputs * inputs);
+        let w = Matrix::new(quant, outputs, inputs, &bytes).unwrap();
+        let mut truth = vec![0f32; outputs * inputs];
+        scalar::quant::dequantize(quant, &bytes, &mut truth).unwrap();
+        let mut row = vec![f32::NAN; inputs];
+        for (index, truth) in truth.chunks_exact(inputs).enumerate() {
+            w.row(index, &mut row).unwrap();
+            assert_eq!(bits(&row), bits(truth), "{quant:?} row {index}");
+        }
+        assert!(w.row(outputs, &mut row).is_err());
+    }
+}
+
+/// One computation on every instruction set and on 1 and 3 threads, its output poisoned beforehand.
+fn check_everywhere(
+    case: &str,
+    truth: &[f64],
+    tolerance: f64,
+    work: impl Fn(Isa, &mut [f32]) + Sync,
+) -> Vec<f32> {
+    let mut first = vec![f32::NAN; truth.len()];
+    work(Isa::PORTABLE, &mut first);
+    let off = difference(truth, &first);
+    assert!(off <= tolerance, "{case}: off by {off:e}");
+    for isa in Isa::available() {
+        for threads in [1, 3] {
+            let mut out = vec![f32::NAN; truth.len()];
+            on_threads(threads, || work(isa, &mut out));
+            assert_eq!(
+                bits(&out),
+                bits(&first),
+                "{case} on {} with {threads} threads",
+                isa.name()
+            );
+        }
+    }
+    first
+}
+
+#[test]
+fn norms_are_near_the_truth_and_the_same_everywhere() {
+    let mut random = Random(3);
+    for (rows, columns) in [(1, 1), (3, 15), (2, 64), (5, 67), (4, 128), (40, 1536)] {
+        let x = random.normals(rows * columns);
+        let weight = random.normals(columns);
+        let truth = scalar::norm::rms_norm(&x, &weight, 1e-6);
+        let case = format!("rms_norm {rows}x{columns}");
+        let all = check_everywhere(&case, &truth, 1e-6, |isa, out| {
+            rows::rms_norm(isa, &x, &weight, 1e-6, out).unwrap()
+        });
+        let mut alone = vec![f32::NAN; columns];
+        for (x, all) in x.chunks_exact(columns).zip(all.chunks_exact(columns)) {
+            rows::rms_norm(Isa::PORTABLE, x, &weight, 1e-6, &mut alone).unwrap();
+            assert_eq!(bits(&alone), bits(all), "{case}");
+        }
+    }
+}
+
+#[test]
+fn rope_is_near_the_truth_and_the_same_everywhere() {
+    let mut random = Random(4);
+    for (rows, heads, dim, pairs) in [
+        (1, 1, 2, 1),
+        (2, 3, 64, 32),
+        (3, 2, 80, 16),
+        (5, 4, 96, 24),
+        (70, 2, 128, 64),
+        (2, 2, 8, 0),
+    ] {
+        let x = random.normals(rows * heads * dim);
+        let angles: Vec<f32> = (0..rows * pairs).map(|_| 100.0 * random.unit()).collect();
+        let (cos, sin): (Vec<f32>, Vec<f32>) = angles
+            .iter()
+            .map(|angle| (angle.cos(), angle.sin()))
+            .unzip();
+        for style in [RopeStyle::Neox, RopeStyle::Normal] {
+            let shape = rows::Heads {
+                rows,
+                heads,
+                dim,
+                pairs,
+            };
+            let truth = scalar::rope::rope(&x, heads, dim, &cos, &sin, pairs, style);
+            check_everywhere(&format!("{shape:?} {style:?}"), &truth, 1e-6, |isa, out| {
+                rows::rope(isa, &x, &cos, &sin, shape, style, out).unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn single_numbers_are_near_the_truth_and_the_same_everywhere() {
+    let mut random = Random(5);
+    let mut x: Vec<f32> = (0..2000).map(|i| (i as f32 - 1000.0) / 50.0).collect();
+    x.extend([
+        0.0, -0.0, 1e-20, -1e-20, 85.0, -85.0, 87.5, -87.5, 100.0, 3e4,
+    ]);
+    x.extend(random.normals(40_001));
+    let up: Vec<f32> = x.iter().map(|_| 1.0).collect();
+    for activation in [Activation::Silu, Activation::GeluTanh] {
+        let truth: Vec<f64> = x
+            .iter()
+            .map(|x| scalar::unit::activate(f64::from(*x), activation))
+            .collect();
+        let all = check_everywhere(&format!("{activation:?}"), &truth, 1e-6, |isa, out| {
+            rows::gated(isa, &x, &up, activation, out).unwrap();
+        });
+        for ((x, truth), y) in x.iter().zip(&truth).zip(&all) {
+            let off = (truth - f64::from(*y)).abs();
+            assert!(
+                off <= 1e-6 * truth.abs().max(1.0),
+                "{activation:?} of {x}: {y} for {truth}"
+            );
+        }
+    }
+    for cap in [0.5, 30.0, 50.0] {
+        let truth: Vec<f64> = x
+            .iter()
+            .map(|x| scalar::unit::soft_cap(f64::from(*x), f64::from(cap)))
+            .collect();
+        let all = check_everywhere(&format!("cap {cap}"), &truth, 1e-6, |isa, out| {
+            rows::soft_cap(isa, &x, cap, out).unwrap();
+        });
+        for ((x, truth), y) in x.iter().zip(&truth).zip(&all) {
+            let off = (truth - f64::from(*y)).abs();
+            assert!(
+                off <= 1e-6 * truth.abs(),
+                "cap {cap} of {x}: {y} for {truth}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_visible() {
+    for isa in Isa::available() {
+        let mut out = [0f32; 3];
+        rows::soft_cap(
+            isa,
+            &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY],
+            30.0,
+            &mut out,
+        )
+        .unwrap();
+        assert!(
+            out[0].is_nan() && out[1] == 30.0 && out[2] == -30.0,
+            "{out:?}"
+        );
+        rows::gated(
+            isa,
+            &[f32::NAN, f32::INFINITY, 1.0],
+            &[1.0, 1.0, f32::NAN],
+            Activation::Silu,
+            &mut out,
+        )
+        .unwrap();
+        assert!(
+            out[0].is_nan() && out[1] == f32::INFINITY && out[2].is_nan(),
+            "{out:?}"
+        );
+        for poison in [f32::NAN, f32::INFINITY] {
+            for quant in [Quant::Q4_K, Quant::Q6_K, Quant::F16] {
+                let w = Matrix::new(quant, 3, 256, &Random(6).blocks(quant, 3 * 256)).unwrap();
+                let mut x = vec![1f32; 512];
+                x[300] = poison;
+                for precision in [Precision::Exact, Precision::Quantized] {
+                    let y = multiply(isa, &x, 2, &w, precision);
+                    assert!(
+                        y[..3].iter().all(|y| y.is_finite())
+                            && y[3..].iter().all(|y| !y.is_finite()),
+                        "{y:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    dim: usize,
+    half: bool,
+    scoring: Scoring,
+}
+
+/// Sequences of ragged lengths over scattered pages: whole, then cut into chunks, then each row alone in a batch of its own.
+fn check_attention(case: Case, random: &mut Random) {
+    let Case {
+        heads,
+        kv_heads,
+        dim,
+        half,
+        scoring,
+    } = case;
+    let name = format!("{heads}/{kv_heads} heads of {dim}, half {half}, {scoring:?}");
+    let lengths = [1usize, 16, 17, 40, 75];
+    let pages = 16;
+    let mut order: Vec<u32> = (0..pages as u32).collect();
+    for i in (1..pages).rev() {
+        order.swap(i, (random.bits() % (i as u64 + 1)) as usize);
+    }
+    let size = pages * PAGE * kv_heads * dim;
+    // What no position of a sequence has written must not show: it is poisoned.
+    let (mut k, mut v) = (vec![f32::NAN; size], vec![f32::NAN; size]);
+    let mut q = Vec::new();
+    let mut truth = Vec::new();
+    let mut spans = Vec::new();
+    let (mut first, mut free) = (0, order.as_slice());
+    for length in lengths {
+        let (own, rest) = free.split_at(length.div_ceil(PAGE));
+        free = rest;
+        let round = |x: f32| if half { f16::from_f32(x).to_f32() } else { x };
+        let keys: Vec<f32> = random
+            .normals(length * kv_heads * dim)
+            .into_iter()
+            .map(round)
+            .collect();
+        let values: Vec<f32> = random
+            .normals(length * kv_heads * dim)
+            .into_iter()
+            .map(round)
+            .collect();
+        let queries = random.normals(length * heads * dim);
+        for p in 0..length {
+            let at = (own[p / PAGE] as usize * PAGE + p % PAGE) * kv_heads * dim;
+            let row = p * kv_heads * dim..(p + 1) * kv_heads * dim;
+            k[at..at + kv_heads * dim].copy_from_slice(&keys[row.clone()]);
+            v[at..at + kv_heads * dim].copy_from_slice(&values[row]);
+        }
+        let of_head = |all: &[f32], kv: usize| -> Vec<f32> {
+            all.chunks_exact(kv_heads * dim)
+                .flat_map(|row| row[kv * dim..(kv + 1) * dim].to_vec())
+                .collect()
+        };
+        for p in 0..length {
+            for h in 0..heads {
+                let kv = h / (heads / kv_heads);
+                let query = &queries[(p * heads + h) * dim..][..dim];
+                truth.extend(scalar::attention::attend(
+                    query,
+                    &of_head(&keys, kv),
+                    &of_head(&values, kv),
+                    p,
+                    scoring,
+                ));
+            }
+        }
+        q.extend(queries);
+        spans.push(Span {
+            first,
+            rows: length,
+            position: 0,
+            pages: own.to_vec(),
+        });
+        first += length;
+    }
+    let (k16, v16): (Vec<f16>, Vec<f16>) = k
+        .iter()
+        .zip(&v)
+        .map(|(k, v)| (f16::from_f32(*k), f16::from_f32(*v)))
+        .unzip();
+    let run = |isa: Isa, q: &[f32], spans: &[Span], out: &mut [f32]| {
+        let (keys, values) = if half {
+            (Cache::F16(&k16), Cache::F16(&v16))
+        } else {
+            (Cache::F32(&k), Cache::F32(&v))
+        };
+        let sizes = Sizes {
+            rows: q.len() / (heads * dim),
+            heads,
+            kv_heads,
+            dim,
+            pages,
+        };
+        attention(isa, q, keys, values, sizes, spans, scoring, out).unwrap();
+    };
+    let whole = check_everywhere(&name, &truth, 2e-6, |isa, out| run(isa, &q, &spans, out));
+    for chunk in [1, 7, 16] {
+        let mut parts = Vec::new();
+        for span in &spans {
+            for start in (0..span.rows).step_by(chunk) {
+                let rows = chunk.min(span.rows - start);
+                parts.push(Span {
+                    first: span.first + start,
+                    rows,
+                    position: start,
+                    pages: span.pages.clone(),
+                });
+            }
+        }
+        for isa in Isa::available() {
+            let mut out = vec![f32::NAN; q.len()];
+            run(isa, &q, &parts, &mut out);
+            assert_eq!(
+                bits(&out),
+                bits(&whole),
+                "{name} on {} in chunks of {chunk}",
+                isa.name()
+            );
+        }
+    }
+    for span in &spans {
+        for row in 0..span.rows {
+            let range = (span.first + row) * heads * dim..(span.first + row + 1) * heads * dim;
+            let mut out = vec![f32::NAN; heads * dim];
+            let alone = Span {
+                first: 0,
+                rows: 1,
+                position: row,
+                pages: span.pages.clone(),
+            };
+            run(Isa::PORTABLE, &q[range.clone()], &[alone], &mut out);
+            assert_eq!(bits(&out), bits(&whole[range]), "{name}: row {row} alone");
+        }
+    }
+}
+
+#[test]
+fn attention_is_near_the_truth_and_the_same_everywhere() {
+    let mut random = Random(7);
+    let plain = |dim: usize| Scoring {
+        scale: 1.0 / (dim as f32).sqrt(),
+        window: None,
+        soft_cap: None,
+    };
+    for (heads, kv_heads, dim) in [
+        (1, 1, 1),
+        (3, 1, 20),
+        (4, 2, 64),
+        (9, 3, 64),
+        (2, 2, 80),
+        (4, 1, 96),
+        (6, 1, 128),
+        (1, 1, 256),
+    ] {
+        for half in [false, true] {
+            check_attention(
+                Case {
+                    heads,
+                    kv_heads,
+                    dim,
+                    half,
+                    scoring: plain(dim),
+                },
+                &mut random,
+            );
+        }
+    }
+    for window in [1, 5, 16, 17, 33, 500] {
+        let scoring = Scoring {
+            window: Some(window),
+            ..plain(64)
+        };
+        check_attention(
+            Case {
+                heads: 4,
+                kv_heads: 2,
+                dim: 64,
+                half: false,
+                scoring,
+            },
+            &mut random,
+        );
+    }
+    let scoring = Scoring {
+        soft_cap: Some(5.0),
+        window: Some(20),
+        scale: 0.3,
+    };
+    check_attention(
+        Case {
+            heads: 4,
+            kv_heads: 2,
+            dim: 32,
+            half: true,
+            scoring,
+        },
+        &mut random,
+    );
+}
+
+#[test]
+fn logits_are_read_safely() {
+    assert_eq!(rows::argmax(&[]), None);
+    assert_eq!(rows::argmax(&[f32::NAN, f32::NAN]), None);
+    assert_eq!(rows::argmax(&[f32::NAN, -1.0, 3.0, f32::NAN, 3.0]), Some(2));
+    assert_eq!(rows::argmax(&[f32::NEG_INFINITY]), Some(0));
+    assert_eq!(rows::log_sum_exp(&[]), f64::NEG_INFINITY);
+    assert_eq!(
+        rows::log_sum_exp(&[f32::NEG_INFINITY; 2]),
+        f64::NEG_INFINITY
+    );
+    assert!(rows::log_sum_exp(&[1.0, f32::NAN]).is_nan());
+    assert!(
+        (rows::log_sum_exp(&[1000.0, 1000.0]) - (1000.0 + std::f64::consts::LN_2)).abs() < 1e-12
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let isa = Isa::PORTABLE;
+    assert!(Matrix::new(Quant::Q4_K, 2, 128, &[0; 144]).is_err());
+    assert!(Matrix::new(Quant::Q4_K, 2, 256, &[0; 144]).is_err());
+    assert!(Matrix::new(Quant::Q8_0, usize::MAX, 32, &[0; 34]).is_err());
+    assert!(Matrix::new(Quant::F32, usize::MAX / 2, usize::MAX / 2, &[]).is_err());
+    let w = Matrix::new(Quant::Q8_0, 2, 32, &[0; 68]).unwrap();
+    assert!(Activations::new(isa, &[0.0; 33], 1, 32, Precision::Exact).is_err());
+    let x = Activations::new(isa, &[0.0; 64], 1, 64, Precision::Quantized).unwrap();
+    assert!(matmul(isa, &x, &w, &mut [0.0; 2]).is_err());
+    let x = Activations::new(isa, &[0.0; 32], 1, 32, Precision::Quantized).unwrap();
+    assert!(matmul(isa, &x, &w, &mut [0.0; 3]).is_err());
+    assert!(rows::rms_norm(isa, &[0.0; 5], &[1.0; 2], 0.0, &mut [0.0; 5]).is_err());
+    assert!(rows::rms_norm(isa, &[], &[], 0.0, &mut []).is_err());
+    let shape = rows::Heads {
+        rows: 1,
+        heads: 1,
+        dim: 4,
+        pairs: 3,
+    };
+    assert!(
+        rows::rope(
+            isa,
+            &[0.0; 4],
+            &[0.0; 3],
+            &[0.0; 3],
+            shape,
+            RopeStyle::Neox,
+            &mut [0.0; 4]
+        )
+        .is_err()
+    );
+    let scoring = Scoring {
+        scale: 1.0,
+        window: None,
+        soft_cap: None,
+    };
+    let cache = [0f32; 2 * PAGE * 4];
+    let attend = |spans: &[Span], window: Option<usize>, kv_heads: usize| {
+        let sizes = Sizes {
+            rows: 3,
+            heads: 2,
+            kv_heads,
+            dim: 4 / kv_heads.max(1),
+            pages: 2,
+        };
+        let scoring = Scoring { window, ..scoring };
+        let q = vec![0f32; 3 * 2 * sizes.dim];
+        let mut out = q.clone();
+        attention(
+            isa,
+            &q,
+            Cache::F32(&cache),
+            Cache::F32(&cache),
+            sizes,
+            spans,
+            scoring,
+            &mut out,
+        )
+    };
+    let span = |first: usize, rows: usize, position: usize, pages: &[u32]| Span {
+        first,
+        rows,
+        position,
+        pages: pages.to_vec(),
+    };
+    assert!(attend(&[span(0, 3, 13, &[1])], None, 2).is_ok());
+    assert!(attend(&[span(0, 3, 14, &[1])], None, 2).is_err());
+    assert!(attend(&[span(0, 3, 0, &[2])], None, 2).is_err());
+    assert!(attend(&[span(1, 3, 0, &[0])], None, 2).is_err());
+    assert!(attend(&[span(0, 2, 0, &[0]), span(1, 1, 0, &[1])], None, 2).is_err());
+    assert!(attend(&[span(0, 1, usize::MAX, &[0])], None, 2).is_err());
+    assert!(attend(&[span(0, 1, 0, &[0])], Some(0), 2).is_err());
+    assert!(attend(&[span(0, 1, 0, &[0])], None, 0).is_err());
+    assert!(Isa::named("mmx").is_err());
+    assert_eq!(Isa::named("portable").unwrap().name(), "portable");
+}
