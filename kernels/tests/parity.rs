@@ -396,10 +396,10 @@ fn check_attention(case: Case, random: &mut Random) {
         .map(|(k, v)| (f16::from_f32(*k), f16::from_f32(*v)))
         .unzip();
     let run = |isa: Isa, q: &[f32], spans: &[Span], out: &mut [f32]| {
-        let (keys, values) = if half {
-            (Cache::F16(&k16), Cache::F16(&v16))
+        let caches = if half {
+            [Cache::F16(&k16), Cache::F16(&v16)]
         } else {
-            (Cache::F32(&k), Cache::F32(&v))
+            [Cache::F32(&k), Cache::F32(&v)]
         };
         let sizes = Sizes {
             rows: q.len() / (heads * dim),
@@ -408,7 +408,7 @@ fn check_attention(case: Case, random: &mut Random) {
             dim,
             pages,
         };
-        attention(isa, q, keys, values, sizes, spans, scoring, out).unwrap();
+        attention(isa, q, caches, sizes, spans, scoring, out).unwrap();
     };
     let whole = check_everywhere(&name, &truth, 2e-6, |isa, out| run(isa, &q, &spans, out));
     for chunk in [1, 7, 16] {
@@ -585,8 +585,7 @@ fn what_does_not_fit_is_refused() {
         attention(
             isa,
             &q,
-            Cache::F32(&cache),
-            Cache::F32(&cache),
+            [Cache::F32(&cache), Cache::F32(&cache)],
             sizes,
             spans,
             scoring,
