@@ -108,7 +108,7 @@ fn check(test: &str, model: &str) {
     let mut decoder = load(&file, Precision::Quantized, PAGES, None);
     let frontend = ModelFrontend::new(Arc::clone(&tokenizer), None).expect("its vocabulary");
     let words = Labels {
-        names: vec!["pass".to_owned(), "fail".to_owned()],
+        names: vec!["yes".to_owned(), "no".to_owned()],
         quoted: true,
     };
     let field = |labels| {
