@@ -149,21 +149,42 @@ mod client {
 
         /// Brings one file to its place.
         pub(super) fn file(&self, wanted: &Wanted) -> Result<Locked, SourceError> {
-            let (path, revision, fresh) = match (self.lying_here(wanted), &self.api) {
-                (Some(path), _) => (path, None, false),
-                (None, Some(api)) => self.download(api, wanted)?,
+            let (path, revision) = match (self.lying_here(wanted), &self.api) {
+                (Some(path), _) => (path, None),
+                (None, Some(api)) => self
+                    .download(api, wanted)
+                    .map(|(path, commit)| (path, Some(commit)))?,
                 (None, None) => return Err(SourceError::Unusable("hf: the network is off".into())),
             };
             let sha256 = verify::remembered(&path, &self.options.home, self.options.progress)
                 .map_err(FetchError::from)?;
-            let hint = if fresh {
-                "what came was thrown away; fetch again"
-            } else {
-                "remove it from the Hugging Face cache"
+            let hint = match revision {
+                Some(_) => "what came was thrown away; fetch again",
+                None => "remove it from the Hugging Face cache and fetch again",
             };
-            if let Err(error) = wanted.agree(&path, &sha256, hint) {
-                if fresh {
-                    let _ = path.canonicalize().and_then(fs::remove_file);
+            // The cache names large files by the sha256 that the hub says they have.
+            let blob = path.canonicalize().ok();
+            let said = blob
+                .as_deref()
+                .and_then(Path::file_name)
+                .and_then(|name| name.to_str());
+            let said = said
+                .filter(|name| manifest::is_sha256(name))
+                .map(String::from);
+            let by_the_hub = Wanted {
+                name: wanted.name,
+                path: path.clone(),
+                bytes: None,
+                sha256: said,
+                revision: None,
+                by: "the hub".into(),
+            };
+            let agreed = wanted
+                .agree(&path, &sha256, hint)
+                .and_then(|()| by_the_hub.agree(&path, &sha256, hint));
+            if let Err(error) = agreed {
+                if revision.is_some() {
+                    let _ = blob.map(fs::remove_file);
                     let _ = fs::remove_file(&path);
                 }
                 return Err(error.into());
@@ -192,11 +213,7 @@ mod client {
         }
 
         /// Downloads the file into the Hugging Face cache, going on where an earlier try stopped.
-        fn download(
-            &self,
-            api: &Api,
-            wanted: &Wanted,
-        ) -> Result<(PathBuf, Option<String>, bool), SourceError> {
+        fn download(&self, api: &Api, wanted: &Wanted) -> Result<(PathBuf, String), SourceError> {
             let repo = api.repo(self.repo.clone());
             let url = repo.url(wanted.name);
             let unusable =
@@ -227,21 +244,7 @@ mod client {
             let path = repo.download_with_progress(wanted.name, bar);
             self.options.progress.end();
             let path = path.map_err(|error| unusable(&error))?;
-            if manifest::is_sha256(metadata.etag()) && wanted.sha256.is_none() {
-                let said = Wanted {
-                    sha256: Some(metadata.etag().into()),
-                    by: "the hub".into(),
-                    ..copy(wanted)
-                };
-                let found = verify::remembered(&path, &self.options.home, self.options.progress)
-                    .map_err(FetchError::from)?;
-                said.agree(
-                    &path,
-                    &found,
-                    "remove it from the Hugging Face cache and fetch again",
-                )?;
-            }
-            Ok((path, Some(metadata.commit_hash().into()), true))
+            Ok((path, metadata.commit_hash().into()))
         }
 
         /// What went wrong, in one line.
@@ -271,17 +274,6 @@ mod client {
                 );
             }
             format!("hf: {name}: {text}")
-        }
-    }
-
-    fn copy<'a>(wanted: &Wanted<'a>) -> Wanted<'a> {
-        Wanted {
-            name: wanted.name,
-            path: wanted.path.clone(),
-            bytes: wanted.bytes,
-            sha256: wanted.sha256.clone(),
-            revision: wanted.revision.clone(),
-            by: wanted.by.clone(),
         }
     }
 

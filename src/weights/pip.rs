@@ -132,7 +132,7 @@ fn download_one(
             Ok(None) => thread::sleep(Duration::from_millis(100)),
             Err(source) => return Err(fetch::io(folder, "wait for pip", source).into()),
         }
-        options.progress.advance(done + size(&incoming));
+        options.progress.advance(done + largest(&incoming));
     };
     let errors = errors
         .and_then(|thread| thread.join().ok())
@@ -276,27 +276,16 @@ fn normal(name: &str) -> String {
         .join("-")
 }
 
-/// Bytes of all files under a folder.
-fn size(folder: &Path) -> u64 {
+/// Bytes of the largest file under a folder: the growing wheel, which for a moment lies there twice.
+fn largest(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else {
         return 0;
     };
-    let entries = entries.flatten().filter_map(|entry| {
-        Some((
-            entry.path(),
-            entry.file_type().ok()?,
-            entry.metadata().ok()?,
-        ))
+    let bytes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => largest(&entry.path()),
+        metadata => metadata.map_or(0, |metadata| metadata.len()),
     });
-    entries
-        .map(|(path, kind, metadata)| {
-            if kind.is_dir() {
-                size(&path)
-            } else {
-                metadata.len()
-            }
-        })
-        .sum()
+    bytes.max().unwrap_or(0)
 }
 
 /// The line that says most of what a Python program wrote before it failed: the last error, else the last line.
