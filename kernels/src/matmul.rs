@@ -171,6 +171,7 @@ impl Packed {
             codes: &self.codes[panel * codes..(panel + 1) * codes],
             scales: &self.scales[panel * scales..(panel + 1) * scales],
             offsets: &self.offsets[panel * offsets..(panel + 1) * offsets],
+            levels: &self.levels[panel * groups * 2..(panel + 1) * groups * 2],
         }
     }
 }
@@ -246,7 +247,7 @@ fn quantized_rows<
 ) {
     let mut all = vec![[0f32; PANEL]; rows.len()];
     let group_bytes = 2 * size_of::<Codes>() * layout.lines()
-        + 2 * size_of::<Floats>() * SCALES * if OFFSETS { 2 } else { 1 };
+        + 2 * size_of::<Floats>() * (SCALES * if OFFSETS { 2 } else { 1 } + 1);
     let step = PANEL_BYTES / group_bytes;
     for start in (0..groups_each).step_by(step) {
         let part = start..(start + step).min(groups_each);

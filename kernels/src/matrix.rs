@@ -36,6 +36,8 @@ pub(crate) struct Packed {
     pub(crate) scales: Vec<Floats>,
     /// As the scales, or empty where the layout has a zero.
     pub(crate) offsets: Vec<Floats>,
+    /// `[panels, groups, 2]`.
+    pub(crate) levels: Vec<Floats>,
 }
 
 impl Matrix {
@@ -128,6 +130,7 @@ impl Matrix {
                 size_of_val(&*packed.codes)
                     + size_of_val(&*packed.scales)
                     + size_of_val(&*packed.offsets)
+                    + size_of_val(&*packed.levels)
             }
             Panels::Single(all) => size_of_val(&**all),
             Panels::Half(all) => size_of_val(&**all),
@@ -188,6 +191,7 @@ impl Packed {
             codes: vec![Codes([0; 4 * LANES]); panels * codes_each],
             scales: vec![Floats([0.0; LANES]); panels * scales_each],
             offsets: vec![Floats([0.0; LANES]); panels * offsets_each],
+            levels: vec![Floats([0.0; LANES]); panels * groups * 2],
         };
         if packed.codes.is_empty() {
             return packed;
@@ -203,7 +207,8 @@ impl Packed {
             .zip(packed.codes.par_chunks_exact_mut(codes_each))
             .zip(packed.scales.par_chunks_exact_mut(scales_each))
             .zip(offsets)
-            .for_each(|(((rows, codes), scales), offsets)| {
+            .zip(packed.levels.par_chunks_exact_mut(groups * 2))
+            .for_each(|((((rows, codes), scales), offsets), levels)| {
                 pack::fill(
                     quant,
                     layout,
@@ -213,6 +218,7 @@ impl Packed {
                         codes,
                         scales,
                         offsets,
+                        levels,
                     },
                 );
             });

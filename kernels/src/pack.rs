@@ -69,6 +69,8 @@ pub struct Panel<'a> {
     pub scales: &'a mut [Floats],
     /// As the scales, or empty.
     pub offsets: &'a mut [Floats],
+    /// `[groups, 2]`: the sum of a group's weights. What the activations' middle is multiplied by.
+    pub levels: &'a mut [Floats],
 }
 
 /// Fills a panel from the rows of up to 32 outputs, each `row` bytes long.
@@ -97,6 +99,7 @@ pub fn fill(quant: Quant, layout: Layout, rows: &[u8], row: usize, panel: Panel<
                         }
                     }
                 }
+                let mut level = 0f64;
                 for s in 0..layout.scales {
                     let (from, to) = (
                         inner * layout.scales + s,
@@ -106,7 +109,18 @@ pub fn fill(quant: Quant, layout: Layout, rows: &[u8], row: usize, panel: Panel<
                     if layout.zero.is_none() {
                         panel.offsets[to].0[lane] = block.offsets[from];
                     }
+                    let part = GROUP / layout.scales;
+                    let sum: i32 = codes[s * part..(s + 1) * part]
+                        .iter()
+                        .map(|code| i32::from(*code))
+                        .sum();
+                    let sum = sum - layout.zero.unwrap_or(0) * part as i32;
+                    level += f64::from(block.scales[from]) * f64::from(sum);
+                    if layout.zero.is_none() {
+                        level += f64::from(block.offsets[from]) * part as f64;
+                    }
                 }
+                panel.levels[group * 2 + half].0[lane] = level as f32;
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! For an output and a row, group by group in order: the integer product of the group (exact), times scale of weights times scale of
 //! activations, is added by one fused operation; where weights have an offset, its product with the activations' sum is added by
-//! another. That order is the same for any number of rows in a block.
+//! another; the last one adds the product of the weights' level with the activations' middle. That order is the same for any number
+//! of rows in a block.
 
 use crate::activations::Group;
 use crate::dispatch::Operation;
@@ -18,6 +19,8 @@ pub struct Weights<'a> {
     pub scales: &'a [Floats],
     /// As the scales; empty where there is a zero.
     pub offsets: &'a [Floats],
+    /// `[groups, 2]`.
+    pub levels: &'a [Floats],
 }
 
 /// The product of `R` rows with a panel, given back by value.
@@ -100,6 +103,7 @@ impl<'a> Weights<'a> {
         let scale_range = groups.start * 2 * scales..groups.end * 2 * scales;
         Weights {
             codes: &self.codes[groups.start * 2 * lines..groups.end * 2 * lines],
+            levels: &self.levels[groups.start * 2..groups.end * 2],
             scales: &self.scales[scale_range.clone()],
             offsets: if self.offsets.is_empty() {
                 &[]
@@ -110,11 +114,12 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// The scales and offsets of one group.
+/// The scales, offsets and levels of one group.
 #[derive(Clone, Copy)]
 struct Scaling<'a, const SCALES: usize, const OFFSETS: bool> {
     scales: &'a [[Floats; 2]; SCALES],
     offsets: Option<&'a [[Floats; 2]; SCALES]>,
+    levels: &'a [Floats; 2],
 }
 
 impl<'a, const SCALES: usize, const OFFSETS: bool> Scaling<'a, SCALES, OFFSETS> {
@@ -127,7 +132,12 @@ impl<'a, const SCALES: usize, const OFFSETS: bool> Scaling<'a, SCALES, OFFSETS> 
         } else {
             None
         };
-        Some(Scaling { scales, offsets })
+        let levels = weights.levels.as_chunks::<2>().0.get(g)?;
+        Some(Scaling {
+            scales,
+            offsets,
+            levels,
+        })
     }
 }
 
@@ -188,6 +198,12 @@ fn group<
                     totals[r][half] = v.fma(offset, v.splat(groups[r].sums[term]), totals[r][half]);
                 }
             }
+        }
+    }
+    for half in 0..2 {
+        let level = v.load(&scaling.levels[half].0);
+        for r in 0..R {
+            totals[r][half] = v.fma(level, v.splat(groups[r].middle), totals[r][half]);
         }
     }
 }

@@ -31,17 +31,21 @@ pub fn dot(a: &[f32], b: &[f32]) -> f64 {
         .sum()
 }
 
-/// Activations as the quantized product sees them: for every 32, codes from -127 to 127 times one scale.
+/// Activations as the quantized product sees them: for every 32, codes from -127 to 127 times one scale, around the middle between the
+/// least and the greatest.
 pub fn rounded(x: &[f32]) -> Vec<f32> {
     let mut out = Vec::with_capacity(x.len());
     for group in x.chunks(32) {
-        let top = group.iter().fold(0f32, |top, x| top.max(x.abs()));
-        let inverse = if top > 0.0 { 127.0 / top } else { 0.0 };
-        out.extend(
-            group
-                .iter()
-                .map(|x| (x * inverse).round_ties_even() * (top / 127.0)),
-        );
+        let least = group.iter().copied().fold(f32::INFINITY, f32::min);
+        let greatest = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let (middle, reach) = (0.5 * greatest + 0.5 * least, 0.5 * greatest - 0.5 * least);
+        let inverse = if reach > 0.0 { 127.0 / reach } else { 0.0 };
+        out.extend(group.iter().map(|x| {
+            let code = ((x - middle) * inverse)
+                .round_ties_even()
+                .clamp(-127.0, 127.0);
+            code.mul_add(reach / 127.0, middle)
+        }));
     }
     out
 }
