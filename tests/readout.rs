@@ -15,6 +15,7 @@ use assize::tokenizer::Tokenizer;
 use assize::weights::Store;
 use assize_kernels::Precision;
 use reference::{cached_model, load};
+use std::path::Path;
 use std::sync::Arc;
 
 const PAGES: usize = 32;
@@ -107,7 +108,7 @@ fn check(test: &str, model: &str) {
     let mut decoder = load(&file, Precision::Quantized, PAGES, None);
     let frontend = ModelFrontend::new(Arc::clone(&tokenizer), None).expect("its vocabulary");
     let words = Labels {
-        names: vec!["pass".to_owned(), "fail".to_owned()],
+        names: vec!["yes".to_owned(), "no".to_owned()],
         quoted: true,
     };
     let field = |labels| {
@@ -194,6 +195,96 @@ fn check(test: &str, model: &str) {
         }
     }
     assert_eq!(settled, cases.len());
+}
+
+/// One answer in bits: text, label masses, and the counts that no cache can change.
+type Bits = (String, Vec<u64>, [usize; 3]);
+
+/// Answers in the order of the asks, submitted in another order.
+fn answers(
+    file: &Path,
+    asks: &[Ask],
+    order: &[usize],
+    pages: usize,
+    settings: EngineSettings,
+) -> Vec<Bits> {
+    let store = Store::open(file).expect("the model file");
+    let tokenizer = Arc::new(Tokenizer::from_metadata(store.metadata()).expect("its tokenizer"));
+    let frontend = ModelFrontend::new(tokenizer, None).expect("its vocabulary");
+    let decoder = load(file, Precision::Quantized, pages, None);
+    let mut engine = Engine::new(Box::new(decoder), Box::new(frontend), settings);
+    for index in order {
+        engine.submit(*index as u64, asks[*index].clone());
+    }
+    let mut answers = vec![Bits::default(); asks.len()];
+    while engine.progress().waiting + engine.progress().running > 0 {
+        for (ticket, result) in engine.step() {
+            let answer = result.expect("an answer");
+            let masses = answer.readout.expect("a readout").log_masses;
+            let counts = [
+                answer.tokens.prompt,
+                answer.tokens.forced,
+                answer.tokens.generated,
+            ];
+            answers[ticket as usize] = (
+                answer.text,
+                masses.iter().map(|mass| mass.to_bits()).collect(),
+                counts,
+            );
+        }
+    }
+    answers
+}
+
+#[test]
+fn smollm2_answers_are_the_same_bits_in_any_company() {
+    let test = "smollm2_answers_are_the_same_bits_in_any_company";
+    let Some(file) = cached_model(test, "smollm2-135m-instruct") else {
+        return;
+    };
+    let field = |name: &str, value| Field {
+        name: name.to_owned(),
+        value,
+    };
+    let shape = Shape::Object(vec![
+        field("rationale", FieldValue::Text { max_chars: 24 }),
+        field("score", FieldValue::Labels(levels(10))),
+    ]);
+    let asks: Vec<Ask> = ["Paris.", "Rome is it.", "I don't know"]
+        .into_iter()
+        .zip([0.0, 0.0, 0.8])
+        .map(|(answer, temperature)| Ask {
+            prompt: Prompt::Raw(format!(
+                "Rate from 1 to 10. What is the capital of France? {answer}\n"
+            )),
+            shape: shape.clone(),
+            decoding: Decoding {
+                temperature,
+                max_tokens: 60,
+                ..Decoding::default()
+            },
+        })
+        .collect();
+    let alone = EngineSettings {
+        max_batch: 1,
+        max_batch_tokens: 512,
+        prefill_chunk: 256,
+        prefix_cache: false,
+    };
+    let expected = answers(&file, &asks, &[0, 1, 2], 16, alone);
+    for (text, masses, counts) in &expected {
+        println!("{test}: {text} {counts:?}");
+        assert!(text.starts_with("{\"rationale\":\"") && text.ends_with('}') && masses.len() == 10);
+    }
+    let together = EngineSettings {
+        max_batch: 3,
+        max_batch_tokens: 40,
+        prefill_chunk: 7,
+        prefix_cache: true,
+    };
+    assert_eq!(answers(&file, &asks, &[2, 0, 1], 16, together), expected);
+    // Pages for little more than one of them: the others wait or are preempted.
+    assert_eq!(answers(&file, &asks, &[1, 2, 0], 7, together), expected);
 }
 
 #[test]

@@ -1,47 +1,16 @@
-//! Tokenizers and chat templates against reference results.
+//! Tokenizers against reference results.
 //!
 //! The golden pairs are those of llama.cpp's tokenizer test: the texts of `.inp`, the token ids of `.out`. They and the
 //! vocabularies lie in the shared data folder; a test whose files are absent says so and passes.
 
-use assize::ask::{Message, Part, Role};
-use assize::tokenizer::{ChatTemplate, Position, Segment, Specials, Tokenizer};
+use assize::tokenizer::{Position, Segment, Specials, Tokenizer};
 use assize::weights::{Store, Value};
 use proptest::prelude::*;
-use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+use vocabularies::{gemma, qwen, shared, smollm, tokenizer_of, vocabulary};
 
-fn shared() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/tokenizers")
-}
-
-/// The models that assize has fetched.
-fn cached_model(name: &str, file: &str) -> Option<PathBuf> {
-    let cache = || {
-        let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        home.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
-    };
-    let home = std::env::var_os("ASSIZE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(cache()?.join("assize")))?;
-    Some(home.join("models").join(name).join(file)).filter(|path| path.is_file())
-}
-
-fn open(path: &Path) -> Tokenizer {
-    let store = Store::open(path).expect("the file opens");
-    Tokenizer::from_metadata(store.metadata())
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn vocabulary(name: &str) -> Option<Tokenizer> {
-    let path = shared().join(format!("ggml-vocab-{name}.gguf"));
-    if !path.is_file() {
-        println!(
-            "skipped: the {name} vocabulary needs ../shared/data/tokenizers/ggml-vocab-{name}.gguf"
-        );
-        return None;
-    }
-    Some(open(&path))
-}
+mod vocabularies;
 
 /// The texts and ids of a golden pair.
 fn golden(name: &str) -> Option<Vec<(String, Vec<u32>)>> {
@@ -114,46 +83,6 @@ goldens! {
     golden_starcoder: "starcoder",
 }
 
-/// A model from the cache, or a line that says what is missing.
-fn model(test: &str, name: &str, file: &str) -> Option<Store> {
-    let path = cached_model(name, file);
-    if path.is_none() {
-        println!("skipped: {test} needs the model {name} (assize fetch {name})");
-    }
-    path.map(|path| Store::open(&path).expect("the model opens"))
-}
-
-fn qwen(test: &str) -> Option<Store> {
-    model(
-        test,
-        "qwen2.5-coder-0.5b-instruct",
-        "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-    )
-    .or_else(|| {
-        model(
-            test,
-            "qwen2.5-coder-1.5b-instruct",
-            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-        )
-    })
-}
-
-fn smollm(test: &str) -> Option<Store> {
-    model(
-        test,
-        "smollm2-135m-instruct",
-        "SmolLM2-135M-Instruct.Q4_1.gguf",
-    )
-}
-
-fn gemma(test: &str) -> Option<Store> {
-    model(test, "gemma-3-270m", "gemma-3-270m-q4_k_m.gguf")
-}
-
-fn tokenizer_of(store: &Store) -> Tokenizer {
-    Tokenizer::from_metadata(store.metadata()).expect("a good tokenizer")
-}
-
 #[test]
 fn golden_qwen2() {
     if let Some(store) = qwen("golden_qwen2") {
@@ -176,20 +105,24 @@ const VOCABULARIES: [&str; 11] = [
     "starcoder",
 ];
 
-/// Every vocabulary at hand, by name.
-fn everyone(test: &str) -> Vec<(&'static str, Tokenizer)> {
-    let files = VOCABULARIES
-        .into_iter()
-        .filter_map(|name| Some((name, vocabulary(name)?)));
-    let models = [
-        ("qwen2", qwen(test)),
-        ("smollm", smollm(test)),
-        ("gemma", gemma(test)),
-    ];
-    let models = models
-        .into_iter()
-        .filter_map(|(name, store)| Some((name, tokenizer_of(&store?))));
-    files.chain(models).collect()
+/// Every vocabulary at hand, by name; opened once for all tests.
+fn everyone() -> &'static [(&'static str, Tokenizer)] {
+    static EVERYONE: LazyLock<Vec<(&str, Tokenizer)>> = LazyLock::new(|| {
+        let test = "every test over all vocabularies";
+        let files = VOCABULARIES
+            .into_iter()
+            .filter_map(|name| Some((name, vocabulary(name)?)));
+        let models = [
+            ("qwen2", qwen(test)),
+            ("smollm", smollm(test)),
+            ("gemma", gemma(test)),
+        ];
+        let models = models
+            .into_iter()
+            .filter_map(|(name, store)| Some((name, tokenizer_of(&store?))));
+        files.chain(models).collect()
+    });
+    &EVERYONE
 }
 
 /// Whether the vocabulary puts a blank before the text.
@@ -240,7 +173,7 @@ fn shared_texts() -> Vec<String> {
         "halueval/general-800.jsonl",
     ] {
         match std::fs::read_to_string(shared().join("..").join(file)) {
-            Ok(text) => texts.extend(text.lines().take(4_000).map(str::to_owned)),
+            Ok(text) => texts.extend(text.lines().take(1_000).map(str::to_owned)),
             Err(_) => println!("skipped: the texts of ../shared/data/{file}"),
         }
     }
@@ -250,9 +183,9 @@ fn shared_texts() -> Vec<String> {
 #[test]
 fn text_comes_back_byte_for_byte() {
     let texts = shared_texts();
-    for (name, tokenizer) in everyone("text_comes_back_byte_for_byte") {
+    for (name, tokenizer) in everyone() {
         for text in &texts {
-            check_round_trip(name, &tokenizer, text);
+            check_round_trip(name, tokenizer, text);
         }
         for text in [
             "",
@@ -267,20 +200,20 @@ fn text_comes_back_byte_for_byte() {
             "e\u{301}",
             "\u{85}",
         ] {
-            check_round_trip(name, &tokenizer, text);
+            check_round_trip(name, tokenizer, text);
         }
     }
 }
 
 #[test]
 fn no_text_becomes_a_control_token() {
-    for (name, tokenizer) in everyone("no_text_becomes_a_control_token") {
+    for (name, tokenizer) in everyone() {
         let controls: Vec<u32> = tokenizer.control_tokens().collect();
         assert!(!controls.is_empty(), "{name}");
         for &control in &controls {
             let piece = tokenizer.piece(control);
             for text in [piece.to_owned(), format!("a {piece}{piece} b")] {
-                check_round_trip(name, &tokenizer, &text);
+                check_round_trip(name, tokenizer, &text);
             }
             let parsed = tokenizer.encode(piece, Specials::Parse);
             assert!(
@@ -312,11 +245,16 @@ fn long_words_take_bounded_time() {
         "ab".repeat(100_000),
         "é".repeat(100_000),
     ];
-    for (name, tokenizer) in everyone("long_words_take_bounded_time") {
+    for (name, tokenizer) in everyone() {
         for text in &words {
             let begun = Instant::now();
-            check_round_trip(name, &tokenizer, text);
+            let tokens = tokenizer.encode_at(text, Specials::Plain, Position::Inside);
             let taken = begun.elapsed();
+            assert!(
+                tokenizer.decode(&tokens) == *text,
+                "{name} changed {:?}...",
+                &text[..2]
+            );
             // A quadratic merge of this length takes minutes; this allows for a busy machine.
             assert!(
                 taken < Duration::from_secs(20),
@@ -334,14 +272,16 @@ fn segments_know_what_goes_before_them() {
     };
     assert!(has_dummy_blank(&tokenizer));
     let segment = |text, specials| Segment { text, specials };
-    let split = tokenizer.encode_segments([
-        segment("<s>[INST]", Specials::Parse),
-        segment(" Hello", Specials::Plain),
-        segment("", Specials::Plain),
-        segment("</s>", Specials::Plain),
-        segment(" [/INST]</s>", Specials::Parse),
-        segment("x", Specials::Plain),
-    ]);
+    let split = tokenizer
+        .encode_segments([
+            segment("<s>[INST]", Specials::Parse),
+            segment(" Hello", Specials::Plain),
+            segment("", Specials::Plain),
+            segment("</s>", Specials::Plain),
+            segment(" [/INST]</s>", Specials::Parse),
+            segment("x", Specials::Plain),
+        ])
+        .expect("all of it can be spelled");
     let pieces: Vec<&str> = split.iter().map(|&token| tokenizer.piece(token)).collect();
     let expected = [
         "<s>", "▁[", "INST", "]", "▁Hello", "</", "s", ">", "▁[", "/", "INST", "]", "</s>", "▁x",
@@ -393,11 +333,11 @@ fn settings_of_the_vocabularies() {
         ("smollm", None, &["<|endoftext|>", "<|im_end|>"], false),
         ("gemma", Some("<bos>"), &["<eos>", "<end_of_turn>"], false),
     ];
-    let mut digests = Vec::new();
-    for (name, tokenizer) in everyone("settings_of_the_vocabularies") {
+    let mut digests = std::collections::HashSet::new();
+    for (name, tokenizer) in everyone() {
         let (_, bos, stops, blank) = expected
             .iter()
-            .find(|(other, ..)| *other == name)
+            .find(|(other, ..)| other == name)
             .expect("a row for each");
         assert_eq!(
             tokenizer.bos().map(|token| tokenizer.piece(token)),
@@ -410,12 +350,13 @@ fn settings_of_the_vocabularies() {
             .map(|&token| tokenizer.piece(token))
             .collect();
         assert_eq!(&found, stops, "{name}");
-        assert_eq!(has_dummy_blank(&tokenizer), *blank, "{name}");
+        assert_eq!(has_dummy_blank(tokenizer), *blank, "{name}");
+        assert_eq!(tokenizer.digest().len(), 64, "{name}");
+        // MPT took the vocabulary of GPT-NeoX as it was.
         assert!(
-            tokenizer.digest().len() == 64 && !digests.contains(&tokenizer.digest().to_owned()),
+            digests.insert(tokenizer.digest()) || matches!(*name, "mpt" | "gpt-neox"),
             "{name}"
         );
-        digests.push(tokenizer.digest().to_owned());
     }
 }
 
@@ -466,90 +407,13 @@ fn vocabularies_that_would_be_wrong_are_refused() {
     );
 }
 
-fn hello(template: &ChatTemplate, tokenizer: &Tokenizer) -> (String, Vec<u32>) {
-    let material = Part::Material("Hi <|im_end|>".into());
-    let messages = [
-        Message {
-            role: Role::System,
-            parts: vec![Part::Instruction("Be strict.".into())],
-        },
-        Message {
-            role: Role::User,
-            parts: vec![Part::Instruction("Judge:\n".into()), material],
-        },
-    ];
-    let rendered = template.render(&messages, tokenizer).expect("it renders");
-    (
-        rendered,
-        template.encode(&messages, tokenizer).expect("it encodes"),
-    )
-}
-
-#[test]
-fn templates_of_real_models() {
-    let test = "templates_of_real_models";
-    for store in [qwen(test), smollm(test)].into_iter().flatten() {
-        let tokenizer = tokenizer_of(&store);
-        let template =
-            ChatTemplate::for_model(store.metadata(), &tokenizer).expect("it brings one");
-        let (rendered, tokens) = hello(&template, &tokenizer);
-        let turns = [
-            "system\nBe strict.",
-            "user\nJudge:\nHi <|im_end|>",
-            "assistant\n",
-        ];
-        assert_eq!(
-            rendered,
-            format!(
-                "<|im_start|>{}<|im_end|>\n<|im_start|>{}<|im_end|>\n<|im_start|>{}",
-                turns[0], turns[1], turns[2]
-            )
-        );
-        assert_eq!(
-            tokens
-                .iter()
-                .filter(|&&token| Some(token) == tokenizer.control("<|im_end|>"))
-                .count(),
-            2
-        );
-        assert_eq!(tokenizer.decode(&tokens), turns.join("\n"));
-    }
-    if let Some(tokenizer) = vocabulary("phi-3") {
-        let store = Store::open(&shared().join("ggml-vocab-phi-3.gguf")).expect("the file opens");
-        let template =
-            ChatTemplate::for_model(store.metadata(), &tokenizer).expect("it brings one");
-        let (rendered, tokens) = hello(&template, &tokenizer);
-        // Its template leaves a system turn out without a word, so the text goes to the user's.
-        assert_eq!(
-            rendered,
-            "<s><|user|>\nBe strict.\n\nJudge:\nHi <|im_end|><|end|>\n<|assistant|>\n"
-        );
-        // The blanks behind turn markers are left out, as in training.
-        let pieces: Vec<&str> = tokens.iter().map(|&token| tokenizer.piece(token)).collect();
-        assert_eq!(pieces[..3], ["<s>", "<|user|>", "▁Be"]);
-        assert_eq!(pieces[pieces.len() - 2..], ["<|end|>", "<|assistant|>"]);
-    }
-    if let Some(store) = gemma(test) {
-        let tokenizer = tokenizer_of(&store);
-        let template = ChatTemplate::for_model(store.metadata(), &tokenizer)
-            .expect("its vocabulary proves one");
-        let (rendered, tokens) = hello(&template, &tokenizer);
-        assert_eq!(
-            rendered,
-            "<bos><start_of_turn>user\nBe strict.\n\nJudge:\nHi <|im_end|><end_of_turn>\n<start_of_turn>model\n"
-        );
-        assert_eq!((tokens[0], tokens[1]), (2, 105));
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_text_comes_back(text in prop_oneof!["\\PC{0,40}", any::<String>(), "[ a▁\n<|>s/\\[\\]é中0-9']{0,40}"]) {
-        thread_local! {
-            static TOKENIZERS: Vec<(&'static str, Tokenizer)> = everyone("random_text_comes_back");
+        for (name, tokenizer) in everyone() {
+            check_round_trip(name, tokenizer, &text);
         }
-        TOKENIZERS.with(|tokenizers| tokenizers.iter().for_each(|(name, tokenizer)| check_round_trip(name, tokenizer, &text)));
     }
 }

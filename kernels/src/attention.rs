@@ -47,7 +47,8 @@ pub struct Sizes {
     pub pages: usize,
 }
 
-/// Each row of `q`, `[rows, heads, dim]`, attends to positions `0..=p` of its span's pages, `p` its own position. `out` is as `q`.
+/// Each row of `q`, `[rows, heads, dim]`, attends to positions `0..=p` of its span's pages, `p` its own position. The
+/// caches are the keys' and the values'. `out` is as `q`.
 /// Rows that no span covers are left as they were.
 ///
 /// # Errors
@@ -55,8 +56,7 @@ pub struct Sizes {
 pub fn attention(
     isa: Isa,
     q: &[f32],
-    keys: Cache<'_>,
-    values: Cache<'_>,
+    [keys, values]: [Cache<'_>; 2],
     sizes: Sizes,
     spans: &[Span],
     scoring: Scoring,

@@ -231,8 +231,7 @@ pub fn attention(
     crate::attention(
         isa(),
         q_guard.floats()?,
-        k.cache()?,
-        v.cache()?,
+        [k.cache()?, v.cache()?],
         sizes,
         spans,
         scoring,

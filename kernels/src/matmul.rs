@@ -8,8 +8,10 @@ use crate::generic::exact::{self, AnyWeights};
 use crate::generic::quantized::{self, Weights};
 use crate::matrix::{Packed, Panels};
 use crate::pack::{GROUP, Layout, PANEL};
+use crate::vector::{Codes, Floats};
 use crate::{KernelError, Matrix, Precision};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Products below this many multiplications are not worth waking a thread for.
 const SERIAL: usize = 1 << 18;
@@ -56,7 +58,15 @@ pub fn matmul(
                 size_of::<Group>() * groups_each,
                 out,
                 |panel, rows, sink| {
-                    product(isa, of(panel), groups, groups_each, rows, sink);
+                    product(
+                        isa,
+                        packed.layout,
+                        of(panel),
+                        groups,
+                        groups_each,
+                        rows,
+                        sink,
+                    );
                 },
             );
         }
@@ -86,7 +96,7 @@ fn drive(
     rows: usize,
     row_bytes: usize,
     out: &mut [f32],
-    block: impl Fn(usize, std::ops::Range<usize>, Sink<'_>) + Sync,
+    block: impl Fn(usize, Range<usize>, Sink<'_>) + Sync,
 ) {
     let outputs = w.outputs();
     let strip = Strip {
@@ -199,7 +209,11 @@ fn with_starts(groups: &[Group], zero: i32) -> Vec<Group> {
     }
 }
 
-type QuantizedBlock = fn(Isa, Weights<'_>, &[Group], usize, std::ops::Range<usize>, Sink<'_>);
+/// What the panels' kernel is, the panel, all rows' groups, and which rows.
+type QuantizedBlock = fn(Isa, Layout, Weights<'_>, &[Group], usize, Range<usize>, Sink<'_>);
+
+/// Bytes of a panel that are worked on for all rows before the next ones, so that they stay in the first-level cache.
+const PANEL_BYTES: usize = 24 << 10;
 
 /// The kernel for a layout.
 fn quantized_block(layout: Layout) -> QuantizedBlock {
@@ -211,8 +225,8 @@ fn quantized_block(layout: Layout) -> QuantizedBlock {
         (false, 1, None) => quantized_rows::<false, true, 1, true>,
         (false, 1, Some(128)) => quantized_rows::<false, false, 1, false>,
         (false, 1, Some(_)) => quantized_rows::<false, true, 1, false>,
-        (false, _, None) => quantized_rows::<false, true, 2, true>,
-        (false, _, Some(_)) => quantized_rows::<false, true, 2, false>,
+        // Every type of this shape has a zero.
+        (false, _, _) => quantized_rows::<false, true, 2, false>,
     }
 }
 
@@ -223,44 +237,52 @@ fn quantized_rows<
     const OFFSETS: bool,
 >(
     isa: Isa,
+    layout: Layout,
     weights: Weights<'_>,
     groups: &[Group],
     groups_each: usize,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     sink: Sink<'_>,
 ) {
-    let row = |r: usize| &groups[r * groups_each..(r + 1) * groups_each];
-    let mut at = rows.start;
-    while at < rows.end {
-        at += match rows.end - at {
-            1 => put(
-                isa,
-                quantized::Block::<1, NIBBLES, NARROW, SCALES, OFFSETS> {
-                    weights,
-                    rows: [row(at)],
-                },
-                at,
-                sink,
-            ),
-            2 | 3 => {
-                let rows = [row(at), row(at + 1)];
-                put(
-                    isa,
-                    quantized::Block::<2, NIBBLES, NARROW, SCALES, OFFSETS> { weights, rows },
-                    at,
-                    sink,
-                )
-            }
-            _ => {
-                let rows = std::array::from_fn(|r| row(at + r));
-                put(
-                    isa,
-                    quantized::Block::<4, NIBBLES, NARROW, SCALES, OFFSETS> { weights, rows },
-                    at,
-                    sink,
-                )
-            }
-        };
+    let mut all = vec![[0f32; PANEL]; rows.len()];
+    let group_bytes = 2 * size_of::<Codes>() * layout.lines()
+        + 2 * size_of::<Floats>() * SCALES * if OFFSETS { 2 } else { 1 };
+    let step = PANEL_BYTES / group_bytes;
+    for start in (0..groups_each).step_by(step) {
+        let part = start..(start + step).min(groups_each);
+        let weights = weights.part(part.clone(), layout.lines(), SCALES);
+        let row = |r: usize| &groups[r * groups_each..][part.clone()];
+        let mut at = rows.start;
+        let (fours, rest) = all.as_chunks_mut::<4>();
+        for totals in fours {
+            let rows = std::array::from_fn(|r| row(at + r));
+            isa.run(quantized::Block::<4, NIBBLES, NARROW, SCALES, OFFSETS> {
+                weights,
+                rows,
+                totals,
+            });
+            at += 4;
+        }
+        let (pairs, rest) = rest.as_chunks_mut::<2>();
+        for totals in pairs {
+            let rows = [row(at), row(at + 1)];
+            isa.run(quantized::Block::<2, NIBBLES, NARROW, SCALES, OFFSETS> {
+                weights,
+                rows,
+                totals,
+            });
+            at += 2;
+        }
+        if let Some(totals) = rest.first_chunk_mut::<1>() {
+            isa.run(quantized::Block::<1, NIBBLES, NARROW, SCALES, OFFSETS> {
+                weights,
+                rows: [row(at)],
+                totals,
+            });
+        }
+    }
+    for (row, total) in rows.zip(&all) {
+        sink(row, total);
     }
 }
 
@@ -269,27 +291,18 @@ fn exact_block(
     weights: AnyWeights<'_>,
     x: &[f32],
     inputs: usize,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     sink: Sink<'_>,
 ) {
     let row = |r: usize| &x[r * inputs..(r + 1) * inputs];
     let mut at = rows.start;
     while at < rows.end {
         at += match rows.end - at {
-            1 => put(
+            1..4 => put(
                 isa,
                 exact::Block::<1> {
                     weights,
                     rows: [row(at)],
-                },
-                at,
-                sink,
-            ),
-            2 | 3 => put(
-                isa,
-                exact::Block::<2> {
-                    weights,
-                    rows: [row(at), row(at + 1)],
                 },
                 at,
                 sink,

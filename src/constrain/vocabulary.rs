@@ -3,11 +3,11 @@
 //! Built from a tokenizer, or from plain tables in tests. Knows no grammar and no label.
 
 use super::{ConstrainError, Mask};
-use crate::tokenizer::{Specials, Tokenizer};
+use crate::tokenizer::{Position, Specials, Tokenizer};
 use std::sync::Arc;
 use toktrie::{TokRxInfo, TokTrie, TokenizerEnv};
 
-/// Turns text into token ids, every character being data.
+/// Turns text that stands behind other text into token ids, every character being data.
 pub type Encode = Arc<dyn Fn(&str) -> Vec<u32> + Send + Sync>;
 
 /// Longest token that a grammar may choose, in bytes. Vocabularies hold runs of up to 1,024 blanks; the trie's own
@@ -16,10 +16,6 @@ const LONGEST_TOKEN: usize = 512;
 
 /// Most nodes that the token trie can hold. The largest vocabularies in use (262,144 tokens) need under 1 million.
 const MOST_NODES: usize = (1 << 22) - 1;
-
-/// Text that is put before a piece to be encoded, so that a tokenizer which begins every text with a blank doesn't
-/// begin the piece with one.
-const GUARDS: [&str; 3] = ["\u{2}", "\n", "="];
 
 /// The bytes of every token, sorted for look-up.
 pub struct Vocabulary {
@@ -94,7 +90,8 @@ impl Vocabulary {
             .collect();
         let control: Vec<bool> = (0..size).map(|token| tokenizer.is_control(token)).collect();
         let encoder = Arc::clone(tokenizer);
-        let encode = Arc::new(move |text: &str| encoder.encode(text, Specials::Plain));
+        let encode =
+            Arc::new(move |text: &str| encoder.encode_at(text, Specials::Plain, Position::Inside));
         Vocabulary::new(bytes, &control, tokenizer.stops().to_vec(), encode)
     }
 
@@ -122,9 +119,9 @@ impl Vocabulary {
         &rest[..rest.partition_point(|&token| self.bytes(token) == bytes)]
     }
 
-    /// The tokens that spell `text` in the middle of an output: what the tokenizer makes of it, without the blank that
-    /// some tokenizers put before every text. Bytes that the tokenizer can't spell are spelled by the longest tokens
-    /// that fit; bytes that no token adds are left out.
+    /// The tokens that spell `text` in the middle of an output: what the tokenizer makes of it. Text that the tokenizer
+    /// would change, and bytes that are no text, are spelled by the longest tokens that fit; bytes that no token adds
+    /// are left out.
     pub fn spell(&self, text: &[u8]) -> Vec<u32> {
         let mut tokens = Vec::new();
         for chunk in text.utf8_chunks() {
@@ -158,15 +155,6 @@ impl Vocabulary {
         let tokens = (self.encode)(text);
         if self.spelled(&tokens) == text.as_bytes() {
             return tokens;
-        }
-        for guard in GUARDS {
-            let before = (self.encode)(guard);
-            let tokens = (self.encode)(&format!("{guard}{text}"));
-            if let Some(rest) = tokens.strip_prefix(before.as_slice())
-                && self.spelled(rest) == text.as_bytes()
-            {
-                return rest.to_vec();
-            }
         }
         self.spell_greedily(text.as_bytes())
     }
@@ -238,28 +226,25 @@ impl TokenizerEnv for Environment {
 mod tests {
     use super::*;
 
-    /// A vocabulary whose tokenizer spells byte by byte after a blank, as SentencePiece does.
-    fn spaced() -> Vocabulary {
-        let bytes: Vec<Vec<u8>> = (0..=255u8)
+    /// A vocabulary whose tokenizer puts a blank before every text.
+    fn blanked() -> Vocabulary {
+        let bytes = (0..=255u8)
             .map(|byte| vec![byte])
-            .chain([Vec::new(), b"35".to_vec()])
+            .chain([Vec::new(), b"ab".to_vec()])
             .collect();
         let encode = Arc::new(|text: &str| format!(" {text}").bytes().map(u32::from).collect());
         Vocabulary::new(bytes, &[false; 258], vec![256], encode).expect("the tables fit")
     }
 
     #[test]
-    fn spelling_leaves_out_the_blank_that_opens_a_text() {
-        let vocabulary = spaced();
+    fn spelling_adds_up_to_the_text_whatever_the_tokenizer_does() {
+        let vocabulary = blanked();
         for text in ["a", " a", "", "\u{e4}\n", "\"},"] {
-            assert_eq!(
-                vocabulary.spelled(&vocabulary.spell(text.as_bytes())),
-                text.as_bytes(),
-                "{text:?}"
-            );
+            let tokens = vocabulary.spell(text.as_bytes());
+            assert_eq!(vocabulary.spelled(&tokens), text.as_bytes(), "{text:?}");
         }
         // Half a character, which no tokenizer takes.
-        assert_eq!(vocabulary.spell(b"a\xc3"), [97, 195]);
+        assert_eq!(vocabulary.spell(b"ab\xc3"), [257, 195]);
     }
 
     #[test]

@@ -7,15 +7,13 @@
 //! that leaves out, doubles, changes or reorders a part is an error.
 
 use super::jinja::Template;
-use super::{Segment, Specials, Tokenizer, TokenizerError, builtin, hex};
+use super::pieces::{Piece, Placeholders, move_blanks};
+use super::{Segment, Tokenizer, TokenizerError, builtin, hex};
 use crate::ask::{Message, Part, Role};
 use crate::weights::Metadata;
 use minijinja::{Value, context};
 use sha2::{Digest, Sha256};
-use std::borrow::Cow;
 
-/// Most parts in one prompt: as many as the digits of a placeholder can number.
-const MOST_PARTS: usize = 1_000_000;
 /// What goes between a system text and the user turn into which it is folded.
 const FOLD: &str = "\n\n";
 
@@ -24,12 +22,6 @@ pub struct ChatTemplate {
     template: Template,
     source: String,
     digest: String,
-}
-
-/// A stretch of the prompt, with its text.
-struct Piece<'a> {
-    text: Cow<'a, str>,
-    specials: Specials,
 }
 
 impl ChatTemplate {
@@ -132,13 +124,7 @@ impl ChatTemplate {
         tokenizer: &Tokenizer,
     ) -> Result<Vec<Piece<'a>>, TokenizerError> {
         let parts: Vec<&Part> = messages.iter().flat_map(|message| &message.parts).collect();
-        if parts.len() > MOST_PARTS {
-            return Err(TokenizerError::TemplateContent(format!(
-                "{} parts are too many",
-                parts.len()
-            )));
-        }
-        let placeholders = Placeholders::absent_from(&parts, &self.source);
+        let placeholders = Placeholders::absent_from(&parts, &self.source)?;
         let mut number = 0;
         let turns: Vec<Value> = messages
             .iter()
@@ -155,33 +141,12 @@ impl ChatTemplate {
             messages => turns,
             add_generation_prompt => true,
             enable_thinking => false,
+            tools => (),
+            documents => (),
             bos_token => bos_token,
             eos_token => eos_token,
         })?;
-        let mut pieces = Vec::with_capacity(2 * parts.len() + 1);
-        let mut rest = rendered.as_str();
-        for (number, part) in parts.into_iter().enumerate() {
-            let (before, after) = placeholders.cut(rest, number)?;
-            pieces.push(Piece {
-                text: Cow::Owned(before.to_owned()),
-                specials: Specials::Parse,
-            });
-            pieces.push(Piece {
-                text: Cow::Borrowed(part.text()),
-                specials: Specials::Plain,
-            });
-            rest = after;
-        }
-        if placeholders.next(rest).is_some() {
-            return Err(TokenizerError::TemplateContent(
-                "a part is written twice".into(),
-            ));
-        }
-        pieces.push(Piece {
-            text: Cow::Owned(rest.to_owned()),
-            specials: Specials::Parse,
-        });
-        Ok(pieces)
+        placeholders.replace(&rendered, &parts)
     }
 }
 
@@ -220,76 +185,6 @@ fn fold_system(messages: &[Message]) -> Vec<Message> {
         });
     }
     folded
-}
-
-/// Moves a blank that ends one piece to the text that goes on after it: words carry the blank before them in nearly every
-/// vocabulary, and a lone blank before a word is something that models rarely saw.
-fn move_blanks(pieces: &mut [Piece]) {
-    for index in 1..pieces.len() {
-        let (before, after) = pieces.split_at_mut(index);
-        let (Some(before), Some(after)) = (before.last_mut(), after.first_mut()) else {
-            continue;
-        };
-        let goes_on = after
-            .text
-            .chars()
-            .next()
-            .is_some_and(|first| !first.is_whitespace());
-        if after.specials == Specials::Plain && goes_on && before.text.ends_with(' ') {
-            before.text.to_mut().pop();
-            after.text = Cow::Owned(format!(" {}", after.text));
-        }
-    }
-}
-
-/// Texts that stand for the parts while the template is rendered: letters and digits, so that no template changes them.
-struct Placeholders {
-    stem: String,
-}
-
-impl Placeholders {
-    /// Placeholders that are in no part and not in the template.
-    fn absent_from(parts: &[&Part], source: &str) -> Self {
-        let stems = (0u64..).map(|attempt| format!("Placeholder{attempt:04}Part"));
-        let absent = |stem: &String| {
-            !source.contains(stem) && !parts.iter().any(|part| part.text().contains(stem))
-        };
-        // The texts are finite, so that some stem is absent from them; the default is never reached.
-        Placeholders {
-            stem: stems.into_iter().find(absent).unwrap_or_default(),
-        }
-    }
-
-    fn text(&self, number: usize) -> String {
-        format!("{}{number:06}End", self.stem)
-    }
-
-    /// The first placeholder in the text: its number and where it begins.
-    fn next(&self, text: &str) -> Option<(Option<usize>, usize)> {
-        let at = text.find(&self.stem)?;
-        let digits = text[at + self.stem.len()..].get(..6);
-        Some((digits.and_then(|digits| digits.parse().ok()), at))
-    }
-
-    /// What is before and after placeholder `number`, which must be the next one.
-    fn cut<'a>(&self, text: &'a str, number: usize) -> Result<(&'a str, &'a str), TokenizerError> {
-        let wrong = |reason: String| Err(TokenizerError::TemplateContent(reason));
-        match self.next(text) {
-            None => wrong(format!("part {} is left out", number + 1)),
-            Some((Some(found), at)) if found == number => {
-                match text[at..].strip_prefix(&self.text(number)) {
-                    Some(after) => Ok((&text[..at], after)),
-                    None => wrong(format!("part {} is changed", number + 1)),
-                }
-            }
-            Some((Some(found), _)) => wrong(format!(
-                "part {} stands where part {} belongs",
-                found.saturating_add(1),
-                number + 1
-            )),
-            Some((None, _)) => wrong(format!("part {} is changed", number + 1)),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -371,7 +266,7 @@ mod tests {
             "llama-2",
             &LLAMA,
             &shots,
-            concat!("<s>[INST] <<SYS>>\nS\n<</SYS>>\n\none  [/INST] A </s><s>[INST]  two [/INST]",),
+            "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\none  [/INST] A </s><s>[INST]  two [/INST]",
         );
         // Formats without a system turn: the text goes before the user's.
         check(
@@ -496,36 +391,6 @@ mod tests {
         assert_eq!(controls, [256, 257, 256], "those of the template alone");
         let text = tokenizer.decode(&tokens);
         assert_eq!(text, format!("user\n{hostile}{hostile}\nassistant\n"));
-    }
-
-    #[test]
-    fn a_blank_before_a_part_goes_to_its_first_word() {
-        let mut pieces = vec![
-            Piece {
-                text: "[INST] ".into(),
-                specials: Specials::Parse,
-            },
-            Piece {
-                text: "a ".into(),
-                specials: Specials::Plain,
-            },
-            Piece {
-                text: " b".into(),
-                specials: Specials::Plain,
-            },
-            Piece {
-                text: "".into(),
-                specials: Specials::Plain,
-            },
-        ];
-        move_blanks(&mut pieces);
-        assert_eq!(
-            pieces
-                .iter()
-                .map(|piece| piece.text.as_ref())
-                .collect::<Vec<_>>(),
-            ["[INST]", " a ", " b", ""]
-        );
     }
 
     #[test]

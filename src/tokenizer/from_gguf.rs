@@ -8,7 +8,7 @@ use super::score_merge::ScoreMerge;
 use super::split::{self, Splitter};
 use super::vocabulary::{Kind, Spelling, Vocabulary};
 use super::{Merge, Parts, Tokenizer, TokenizerError};
-use crate::weights::Metadata;
+use crate::weights::{Metadata, Value};
 use sha2::{Digest, Sha256};
 
 /// Builds the tokenizer.
@@ -105,12 +105,13 @@ fn byte_level(metadata: &Metadata) -> Result<Tokenizer, TokenizerError> {
 
 /// The pre-tokenizer's name. Files from before the key existed are understood where the architecture leaves no choice.
 fn pre_tokenizer(metadata: &Metadata) -> Result<&str, TokenizerError> {
-    if let Some(name) = metadata.string("tokenizer.ggml.pre") {
-        return Ok(name);
-    }
-    match metadata.string("general.architecture") {
+    match (
+        metadata.get("tokenizer.ggml.pre"),
+        metadata.string("general.architecture"),
+    ) {
+        (Some(Value::String(name)), _) => Ok(name),
         // Both were trained with the plain GPT-2 cut.
-        Some("gpt2" | "gptneox") => Ok("gpt-2"),
+        (None, Some("gpt2" | "gptneox")) => Ok("gpt-2"),
         _ => Err(missing("tokenizer.ggml.pre")),
     }
 }
@@ -175,21 +176,23 @@ fn kind_of(id: usize, kind: i64) -> Result<Kind, TokenizerError> {
     })
 }
 
-/// A token that the metadata names, checked against the vocabulary.
+/// A token that the metadata names, checked against the vocabulary. Converters write −1, of either width, for none.
 fn token(
     metadata: &Metadata,
     key: &str,
     vocabulary: &Vocabulary,
 ) -> Result<Option<u32>, TokenizerError> {
-    let Some(token) = metadata.integer(key) else {
-        return Ok(None);
-    };
-    match u32::try_from(token) {
-        Ok(token) if (token as usize) < vocabulary.len() => Ok(Some(token)),
-        _ => Err(TokenizerError::Refused(format!(
-            "{key} is {token}, outside the vocabulary of {}",
-            vocabulary.len()
-        ))),
+    match metadata.get(key) {
+        None | Some(Value::Signed(-1)) => Ok(None),
+        Some(&Value::Unsigned(token)) if token == u64::from(u32::MAX) => Ok(None),
+        Some(_) => match metadata.integer(key) {
+            Some(token) if token < vocabulary.len() as u64 => Ok(Some(token as u32)),
+            Some(token) => Err(TokenizerError::Refused(format!(
+                "{key} is {token}, outside the vocabulary of {}",
+                vocabulary.len()
+            ))),
+            None => Err(missing(key)),
+        },
     }
 }
 

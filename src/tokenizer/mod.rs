@@ -22,6 +22,7 @@ mod json;
 mod builtin;
 mod chat;
 mod jinja;
+mod pieces;
 
 pub use chat::ChatTemplate;
 

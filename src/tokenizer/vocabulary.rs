@@ -179,6 +179,9 @@ pub(super) const END_PIECES: [&str; 13] = [
     "</s>",
 ];
 
+/// Markers of other modalities that some converters type as text: they steer the model all the same.
+const STEERING_PIECES: [&str; 3] = ["<start_of_image>", "<end_of_image>", "<image_soft_token>"];
+
 /// Mends two habits of converters: markup that steers the model is not always typed as control, and padding of the
 /// embedding table is sometimes typed as user-defined text.
 fn settle_kinds(pieces: &[String], kinds: &mut [Kind]) {
@@ -195,7 +198,8 @@ fn settle_kinds(pieces: &[String], kinds: &mut [Kind]) {
         };
         // `</s>` also is a tag of HTML, and some vocabularies have it as one.
         let ends = END_PIECES.contains(&piece.as_str()) && (piece != "</s>" || start_is_control);
-        if ends || fenced("<|", "|>") || fenced("<｜", "｜>") {
+        let steers = STEERING_PIECES.contains(&piece.as_str());
+        if ends || steers || fenced("<|", "|>") || fenced("<｜", "｜>") {
             *kind = Kind::Control;
         } else if *piece == format!("[PAD{id}]") {
             *kind = Kind::Unused;
@@ -256,6 +260,7 @@ mod tests {
             ("[PAD1]", Kind::UserDefined),
             ("</s>", Kind::UserDefined),
             ("<tool_call>", Kind::UserDefined),
+            ("<start_of_image>", Kind::UserDefined),
         ];
         let table = vocabulary(&entries, Spelling::ByteLevel);
         let kinds: Vec<Kind> = table.iter().map(|(_, _, kind)| kind).collect();
@@ -265,6 +270,7 @@ mod tests {
             Kind::UserDefined,
             Kind::UserDefined,
             Kind::UserDefined,
+            Kind::Control,
         ];
         assert_eq!(kinds, expected);
     }

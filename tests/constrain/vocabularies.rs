@@ -1,8 +1,10 @@
 //! Vocabularies to walk with: small ones made here, and real ones out of the data folder.
 
 use assize::constrain::Vocabulary;
+use assize::tokenizer::Tokenizer;
+use assize::weights::Store;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Longest-match spelling over a table of tokens: stands in for a tokenizer.
@@ -81,122 +83,38 @@ pub fn small() -> Vocabulary {
 /// A real vocabulary by the name of its file in the data folder, or `None` (and a line that says so) where it is absent.
 pub fn real(test: &str, name: &str) -> Option<Vocabulary> {
     let file = format!("ggml-vocab-{name}.gguf");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../shared/data/tokenizers")
-        .join(&file);
-    let Ok(bytes) = std::fs::read(&path) else {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/tokenizers");
+    read(&folder.join(&file)).or_else(|| {
         println!("skipped: {test} needs {file}");
+        None
+    })
+}
+
+/// The vocabulary of a fetched model, or `None` (and a line that says so) where it wasn't fetched.
+pub fn fetched(test: &str, model: &str) -> Option<Vocabulary> {
+    let home = |name: &str, below: &str| Some(PathBuf::from(std::env::var_os(name)?).join(below));
+    let cache = home("ASSIZE_HOME", "")
+        .or_else(|| home("XDG_CACHE_HOME", "assize"))
+        .or_else(|| home("HOME", ".cache/assize"))?;
+    let files = std::fs::read_dir(cache.join("models").join(model))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let file = files
+        .map(|file| file.path())
+        .find(|file| file.extension().is_some_and(|end| end == "gguf"));
+    file.and_then(|file| read(&file)).or_else(|| {
+        println!("skipped: {test} needs the model {model}");
+        None
+    })
+}
+
+/// The vocabulary of a GGUF file, if there is one.
+fn read(path: &Path) -> Option<Vocabulary> {
+    if !path.exists() {
         return None;
-    };
-    Some(vocabulary(&Metadata::read(&bytes)))
-}
-
-/// The vocabulary that a GGUF file's metadata describes.
-pub fn vocabulary(metadata: &Metadata) -> Vocabulary {
-    let spaced = metadata.model == "llama";
-    let back: HashMap<char, u8> = (0..=255u8).map(|byte| (shown(byte), byte)).collect();
-    let mut bytes = Vec::new();
-    let mut control = Vec::new();
-    for (piece, &kind) in metadata.tokens.iter().zip(&metadata.kinds) {
-        control.push(kind == 3);
-        bytes.push(match kind {
-            3 | 5 => Vec::new(),
-            6 => vec![u8::from_str_radix(&piece[3..5], 16).expect("a byte token names its byte")],
-            _ if spaced => piece.replace('\u{2581}', " ").into_bytes(),
-            _ => piece
-                .chars()
-                .map(|c| back.get(&c).copied())
-                .collect::<Option<_>>()
-                .unwrap_or_default(),
-        });
     }
-    let encode = greedy(&bytes, &control);
-    Vocabulary::new(bytes, &control, vec![metadata.stop], encode)
-        .expect("the metadata is a vocabulary")
-}
-
-/// The character that stands for a byte in the pieces of byte-level vocabularies.
-fn shown(byte: u8) -> char {
-    let plain = |byte: u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
-    if plain(byte) {
-        return char::from(byte);
-    }
-    let before = (0..byte).filter(|&byte| !plain(byte)).count() as u32;
-    char::from_u32(256 + before).expect("a character")
-}
-
-/// The few entries of a GGUF file that make a vocabulary.
-#[derive(Default)]
-pub struct Metadata {
-    model: String,
-    tokens: Vec<String>,
-    kinds: Vec<i32>,
-    stop: u32,
-}
-
-impl Metadata {
-    /// Reads them from the beginning of a file.
-    pub fn read(bytes: &[u8]) -> Metadata {
-        let mut reader = Reader(bytes);
-        reader.take(4 + 4 + 8);
-        let mut metadata = Metadata::default();
-        for _ in 0..reader.number(8) {
-            let key = reader.string();
-            let kind = reader.number(4);
-            match key.as_str() {
-                "tokenizer.ggml.model" => metadata.model = reader.string(),
-                "tokenizer.ggml.tokens" => metadata.tokens = reader.array(Reader::string),
-                "tokenizer.ggml.token_type" => {
-                    metadata.kinds = reader.array(|reader| reader.number(4) as i32)
-                }
-                "tokenizer.ggml.eos_token_id" => metadata.stop = reader.number(4) as u32,
-                _ => reader.skip(kind),
-            }
-        }
-        metadata
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take(&mut self, count: usize) -> &[u8] {
-        let (taken, rest) = self.0.split_at(count);
-        self.0 = rest;
-        taken
-    }
-
-    fn number(&mut self, width: usize) -> u64 {
-        self.take(width)
-            .iter()
-            .rev()
-            .fold(0, |number, &byte| number << 8 | u64::from(byte))
-    }
-
-    fn string(&mut self) -> String {
-        let length = self.number(8) as usize;
-        String::from_utf8_lossy(self.take(length)).into_owned()
-    }
-
-    fn array<T>(&mut self, read: impl Fn(&mut Self) -> T) -> Vec<T> {
-        self.take(4);
-        let count = self.number(8);
-        (0..count).map(|_| read(self)).collect()
-    }
-
-    fn skip(&mut self, kind: u64) {
-        match kind {
-            0 | 1 | 7 => drop(self.take(1)),
-            2 | 3 => drop(self.take(2)),
-            4..=6 => drop(self.take(4)),
-            8 => drop(self.string()),
-            9 => {
-                let kind = self.number(4);
-                for _ in 0..self.number(8) {
-                    self.skip(kind);
-                }
-            }
-            _ => drop(self.take(8)),
-        }
-    }
+    let store = Store::open(path).expect("the file is a GGUF file");
+    let tokenizer = Tokenizer::from_metadata(store.metadata()).expect("its vocabulary is known");
+    Some(Vocabulary::from_tokenizer(&Arc::new(tokenizer)).expect("and serves constraints"))
 }

@@ -185,9 +185,11 @@ impl Constraint for Script {
                 labels: labels.clone(),
                 closing: closing.clone(),
             },
-            Some(Scripted::Free) => Next::Choose(Mask {
-                words: vec![u32::MAX & !0b110; words],
-            }),
+            Some(Scripted::Free) => {
+                let mut words = vec![u32::MAX; words];
+                words[0] &= !(1 << POISON | 1 << BROKEN);
+                Next::Choose(Mask { words })
+            }
             Some(Scripted::Choose(_)) => {
                 let mut bits = hash(self.seen.iter().copied());
                 let mut mask = Mask {
@@ -304,7 +306,8 @@ impl Frontend for FakeFrontend {
 /// A node for every beginning of a label that a longer label goes on from.
 pub struct FakePaths {
     names: Vec<String>,
-    nodes: Vec<(Vec<(u32, Step)>, Option<usize>)>,
+    edges: Vec<Vec<(u32, Step)>>,
+    label: Vec<Option<usize>>,
 }
 
 impl FakePaths {
@@ -312,8 +315,12 @@ impl FakePaths {
         let names = labels.names.clone();
         let mut ids = BTreeMap::from([(Vec::new(), 0)]);
         let mut waiting = vec![Vec::new()];
-        let mut nodes = Vec::new();
-        while let Some(prefix) = waiting.get(nodes.len()).cloned() {
+        let mut paths = FakePaths {
+            names: names.clone(),
+            edges: Vec::new(),
+            label: Vec::new(),
+        };
+        while let Some(prefix) = waiting.get(paths.edges.len()).cloned() {
             let mut edges = Vec::new();
             for (token, word) in vocabulary()
                 .iter()
@@ -331,12 +338,12 @@ impl FakePaths {
                     edges.push((token as u32, step));
                 }
             }
-            nodes.push((
-                edges,
-                names.iter().position(|name| name.as_bytes() == prefix),
-            ));
+            paths.edges.push(edges);
+            paths
+                .label
+                .push(names.iter().position(|name| name.as_bytes() == prefix));
         }
-        FakePaths { names, nodes }
+        paths
     }
 }
 
@@ -374,9 +381,9 @@ impl LabelPaths for FakePaths {
         0
     }
     fn edges(&self, node: NodeId) -> &[(u32, Step)] {
-        &self.nodes[node].0
+        &self.edges[node]
     }
     fn label_at(&self, node: NodeId) -> Option<usize> {
-        self.nodes[node].1
+        self.label[node]
     }
 }

@@ -195,23 +195,15 @@ fn the_same_prompt_twice_is_shared_up_to_its_last_row() {
 }
 
 #[test]
-fn a_single_pass_at_a_time_settles_asks_in_order() {
-    // Pages for one of them only: the others are preempted or wait, and keep their places.
+fn asks_of_one_length_settle_in_order_of_submission() {
+    // Too few pages for all: some are preempted, several in one pass, or wait, and keep their places.
     let asks: Vec<Ask> = (0..6)
         .map(|index| ask(&format!("{index}"), Shape::Schema("c50".to_owned())))
         .collect();
-    for pages in [4, 6, 9] {
-        let outcome = run(
-            &asks,
-            &[3, 1, 0, 5, 4, 2],
-            4096,
-            pages,
-            settings(6, 512, 64, false),
-        );
-        if pages == 4 {
-            assert_eq!(outcome.settled, [3, 1, 0, 5, 4, 2]);
-        }
-        assert_eq!(outcome.settled.len(), 6);
+    for pages in [4, 6, 9, 12, 14] {
+        let settings = settings(6, 512, 64, false);
+        let outcome = run(&asks, &[3, 1, 0, 5, 4, 2], 4096, pages, settings);
+        assert_eq!(outcome.settled, [3, 1, 0, 5, 4, 2], "{pages} pages");
     }
 }
 

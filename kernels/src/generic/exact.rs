@@ -5,7 +5,7 @@
 
 use crate::dispatch::Operation;
 use crate::pack::{GROUP, Layout, PANEL};
-use crate::vector::{Codes, Floats, LANES, Vector};
+use crate::vector::{Floats, LANES, Vector};
 use half::f16;
 
 use super::quantized::Weights;
@@ -43,36 +43,54 @@ impl<const R: usize> Operation for Block<'_, R> {
             let end = (first + GROUP).min(inputs);
             match self.weights {
                 AnyWeights::Codes(layout, weights) => {
-                    codes(v, layout, weights, first / GROUP, &self.rows, &mut partial);
+                    let mut rows = [&[0f32; GROUP]; R];
+                    for (to, from) in rows.iter_mut().zip(&self.rows) {
+                        let Some(chunk) = from[first..].first_chunk() else {
+                            break;
+                        };
+                        *to = chunk;
+                    }
+                    let group = first / GROUP;
+                    match (layout.nibbles, layout.zero) {
+                        (true, None) => {
+                            codes::<V, R, 4, true>(v, layout, weights, group, rows, &mut partial)
+                        }
+                        (true, Some(_)) => {
+                            codes::<V, R, 4, false>(v, layout, weights, group, rows, &mut partial)
+                        }
+                        (false, None) => {
+                            codes::<V, R, 8, true>(v, layout, weights, group, rows, &mut partial)
+                        }
+                        (false, Some(_)) => {
+                            codes::<V, R, 8, false>(v, layout, weights, group, rows, &mut partial)
+                        }
+                    }
                 }
                 AnyWeights::Single(all) => {
-                    for (i, w) in all.as_chunks::<2>().0[first..end].iter().enumerate() {
+                    for (i, w) in (first..end).zip(&all.as_chunks::<2>().0[first..end]) {
                         step(
                             v,
-                            &self.rows,
-                            first + i,
+                            at(self.rows, i),
                             [v.load(&w[0].0), v.load(&w[1].0)],
                             &mut partial,
                         );
                     }
                 }
                 AnyWeights::Half(all) => {
-                    for (i, w) in all.as_chunks::<2>().0[first..end].iter().enumerate() {
+                    for (i, w) in (first..end).zip(&all.as_chunks::<2>().0[first..end]) {
                         step(
                             v,
-                            &self.rows,
-                            first + i,
+                            at(self.rows, i),
                             [v.load_half(&w[0]), v.load_half(&w[1])],
                             &mut partial,
                         );
                     }
                 }
                 AnyWeights::Upper(all) => {
-                    for (i, w) in all.as_chunks::<2>().0[first..end].iter().enumerate() {
+                    for (i, w) in (first..end).zip(&all.as_chunks::<2>().0[first..end]) {
                         step(
                             v,
-                            &self.rows,
-                            first + i,
+                            at(self.rows, i),
                             [v.load_upper(&w[0]), v.load_upper(&w[1])],
                             &mut partial,
                         );
@@ -95,104 +113,85 @@ impl<const R: usize> Operation for Block<'_, R> {
     }
 }
 
-/// Adds the products of input `i` to the sums.
+/// Element `i` of each row.
+#[inline(always)]
+fn at<const R: usize>(rows: [&[f32]; R], i: usize) -> [f32; R] {
+    let mut x = [0f32; R];
+    for r in 0..R {
+        x[r] = rows[r][i];
+    }
+    x
+}
+
+/// Adds the products of one input to the sums.
 #[inline(always)]
 fn step<V: Vector, const R: usize>(
     v: V,
-    rows: &[&[f32]; R],
-    i: usize,
+    x: [f32; R],
     weights: [V::F; 2],
     sums: &mut [[V::F; 2]; R],
 ) {
     for r in 0..R {
-        let x = v.splat(rows[r][i]);
+        let x = v.splat(x[r]);
         sums[r][0] = v.fma(x, weights[0], sums[r][0]);
         sums[r][1] = v.fma(x, weights[1], sums[r][1]);
     }
 }
 
-/// Adds the products of one group of a quantized panel to the sums.
+/// Adds the products of one group of a quantized panel, whose half has `LINES` lines, to the sums.
 #[inline(always)]
-fn codes<V: Vector, const R: usize>(
+fn codes<V: Vector, const R: usize, const LINES: usize, const OFFSETS: bool>(
     v: V,
     layout: Layout,
     weights: Weights<'_>,
     group: usize,
-    rows: &[&[f32]; R],
+    rows: [&[f32; GROUP]; R],
     sums: &mut [[V::F; 2]; R],
 ) {
-    let lines = layout.lines();
-    let lines_of = |half: usize| &weights.codes[(group * 2 + half) * lines..][..lines];
-    let (first, last) = (lines_of(0), lines_of(1));
+    let lines = &weights.codes.as_chunks::<LINES>().0[2 * group..2 * group + 2];
+    let zero = v.splat(-layout.zero.unwrap_or(0) as f32);
     for quad in 0..8 {
         let at = (group * layout.scales + quad * layout.scales / 8) * 2;
-        let load = |line: &Codes| {
-            let line = v.load_codes(line);
-            match (layout.nibbles, quad < 4) {
-                (false, _) => line,
-                (true, true) => v.low_nibbles(line),
-                (true, false) => v.high_nibbles(line),
-            }
-        };
-        let quads = [load(&first[quad % lines]), load(&last[quad % lines])];
+        let mut bytes = [
+            v.load_codes(&lines[0][quad % LINES]),
+            v.load_codes(&lines[1][quad % LINES]),
+        ];
+        if LINES == 4 && quad < 4 {
+            bytes = [v.low_nibbles(bytes[0]), v.low_nibbles(bytes[1])];
+        } else if LINES == 4 {
+            bytes = [v.high_nibbles(bytes[0]), v.high_nibbles(bytes[1])];
+        }
         let scales = [
             v.load(&weights.scales[at].0),
             v.load(&weights.scales[at + 1].0),
         ];
-        let offsets = match layout.zero {
-            Some(zero) => [v.splat(-zero as f32); 2],
-            None => [
+        let mut offsets = [zero; 2];
+        if OFFSETS {
+            offsets = [
                 v.load(&weights.offsets[at].0),
                 v.load(&weights.offsets[at + 1].0),
-            ],
-        };
-        let weight = |codes: V::I, half: usize| {
-            let code = v.to_float(codes);
-            match layout.zero {
-                Some(_) => v.mul(v.add(code, offsets[half]), scales[half]),
-                None => v.fma(code, scales[half], offsets[half]),
+            ];
+        }
+        for byte in 0..4 {
+            let mut w = [zero; 2];
+            for half in 0..2 {
+                let code = v.to_float(match byte {
+                    0 => v.byte::<0>(bytes[half]),
+                    1 => v.byte::<1>(bytes[half]),
+                    2 => v.byte::<2>(bytes[half]),
+                    _ => v.byte::<3>(bytes[half]),
+                });
+                w[half] = if OFFSETS {
+                    v.fma(code, scales[half], offsets[half])
+                } else {
+                    v.mul(v.add(code, offsets[half]), scales[half])
+                };
             }
-        };
-        let i = group * GROUP + quad * 4;
-        step(
-            v,
-            rows,
-            i,
-            [
-                weight(v.byte::<0>(quads[0]), 0),
-                weight(v.byte::<0>(quads[1]), 1),
-            ],
-            sums,
-        );
-        step(
-            v,
-            rows,
-            i + 1,
-            [
-                weight(v.byte::<1>(quads[0]), 0),
-                weight(v.byte::<1>(quads[1]), 1),
-            ],
-            sums,
-        );
-        step(
-            v,
-            rows,
-            i + 2,
-            [
-                weight(v.byte::<2>(quads[0]), 0),
-                weight(v.byte::<2>(quads[1]), 1),
-            ],
-            sums,
-        );
-        step(
-            v,
-            rows,
-            i + 3,
-            [
-                weight(v.byte::<3>(quads[0]), 0),
-                weight(v.byte::<3>(quads[1]), 1),
-            ],
-            sums,
-        );
+            let mut x = [0f32; R];
+            for r in 0..R {
+                x[r] = rows[r][4 * quad + byte];
+            }
+            step(v, x, w, sums);
+        }
     }
 }

@@ -84,7 +84,7 @@ pub fn activate<V: Vector>(v: V, x: V::F, activation: Activation) -> V::F {
         Activation::GeluTanh => {
             let cube = v.mul(v.mul(x, x), x);
             let inner = v.fma(cube, v.splat(0.044_715), x);
-            v.mul(inner, v.splat(-1.595_769_1))
+            v.mul(inner, v.splat(-1.595_769))
         }
     };
     v.div(x, v.add(v.splat(1.0), exp(v, exponent)))

@@ -33,6 +33,8 @@ pub struct Block<
     pub weights: Weights<'a>,
     /// The rows' groups. Where there are no offsets, their `sums` are integers in disguise: what to start the integer sums from.
     pub rows: [&'a [Group]; R],
+    /// The totals so far.
+    pub totals: &'a mut [[f32; PANEL]; R],
 }
 
 impl<
@@ -43,11 +45,15 @@ impl<
     const OFFSETS: bool,
 > Operation for Block<'_, R, NIBBLES, NARROW, SCALES, OFFSETS>
 {
-    type Output = [[f32; PANEL]; R];
+    type Output = ();
 
     #[inline(always)]
-    fn run<V: Vector>(self, v: V) -> [[f32; PANEL]; R] {
+    fn run<V: Vector>(self, v: V) {
         let mut totals = [[v.splat(0.0); 2]; R];
+        for (totals, from) in totals.iter_mut().zip(self.totals.iter()) {
+            let (halves, _) = from.as_chunks::<LANES>();
+            *totals = [v.load(&halves[0]), v.load(&halves[1])];
+        }
         if NIBBLES {
             let (codes, _) = self.weights.codes.as_chunks::<8>();
             for (g, codes) in codes.iter().enumerate() {
@@ -80,13 +86,27 @@ impl<
                 group::<V, R, NARROW, SCALES, OFFSETS>(v, quads, scaling, groups, &mut totals);
             }
         }
-        let mut out = [[0f32; PANEL]; R];
-        for (out, totals) in out.iter_mut().zip(totals) {
+        for (out, totals) in self.totals.iter_mut().zip(totals) {
             let (halves, _) = out.as_chunks_mut::<LANES>();
             v.store(totals[0], &mut halves[0]);
             v.store(totals[1], &mut halves[1]);
         }
-        out
+    }
+}
+
+impl<'a> Weights<'a> {
+    /// Some of the groups: `lines` and `scales` are those of the layout.
+    pub fn part(self, groups: std::ops::Range<usize>, lines: usize, scales: usize) -> Weights<'a> {
+        let scale_range = groups.start * 2 * scales..groups.end * 2 * scales;
+        Weights {
+            codes: &self.codes[groups.start * 2 * lines..groups.end * 2 * lines],
+            scales: &self.scales[scale_range.clone()],
+            offsets: if self.offsets.is_empty() {
+                &[]
+            } else {
+                &self.offsets[scale_range]
+            },
+        }
     }
 }
 
@@ -112,7 +132,7 @@ impl<'a, const SCALES: usize, const OFFSETS: bool> Scaling<'a, SCALES, OFFSETS> 
 }
 
 #[inline(always)]
-fn at<'a, const R: usize>(rows: [&'a [Group]; R], g: usize) -> Option<[&'a Group; R]> {
+fn at<const R: usize>(rows: [&[Group]; R], g: usize) -> Option<[&Group; R]> {
     let mut groups = [rows.first()?.get(g)?; R];
     for r in 1..R {
         groups[r] = rows[r].get(g)?;

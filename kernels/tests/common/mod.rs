@@ -1,6 +1,9 @@
-//! Random inputs for the kernels' tests: the same ones on every run.
+//! What the kernels' tests share: random inputs, the same ones on every run, and a run on every instruction set and number of threads.
 
-use assize_kernels::Quant;
+// Each test file uses a part.
+#![allow(dead_code)]
+
+use assize_kernels::{Isa, Quant};
 use half::{bf16, f16};
 
 /// A small generator (splitmix64).
@@ -63,4 +66,68 @@ impl Random {
         }
         bytes
     }
+}
+
+/// Runs `work` on a pool of so many threads.
+pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .unwrap()
+        .install(work)
+}
+
+/// The bits of each number, all NaN being one.
+pub fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter()
+        .map(|x| {
+            if x.is_nan() {
+                f32::NAN.to_bits()
+            } else {
+                x.to_bits()
+            }
+        })
+        .collect()
+}
+
+/// Largest difference, as a share of the largest magnitude in the truth.
+pub fn difference(truth: &[f64], x: &[f32]) -> f64 {
+    assert_eq!(truth.len(), x.len());
+    let top = truth
+        .iter()
+        .fold(f64::MIN_POSITIVE, |top, x| top.max(x.abs()));
+    truth.iter().zip(x).fold(0f64, |worst, (t, x)| {
+        let off = (t - f64::from(*x)).abs() / top;
+        if off.is_nan() {
+            f64::INFINITY
+        } else {
+            worst.max(off)
+        }
+    })
+}
+
+/// One computation on every instruction set and on 1 and 3 threads, its output poisoned beforehand.
+pub fn check_everywhere(
+    case: &str,
+    truth: &[f64],
+    tolerance: f64,
+    work: impl Fn(Isa, &mut [f32]) + Sync,
+) -> Vec<f32> {
+    let mut first = vec![f32::NAN; truth.len()];
+    work(Isa::PORTABLE, &mut first);
+    let off = difference(truth, &first);
+    assert!(off <= tolerance, "{case}: off by {off:e}");
+    for isa in Isa::available() {
+        for threads in [1, 3] {
+            let mut out = vec![f32::NAN; truth.len()];
+            on_threads(threads, || work(isa, &mut out));
+            assert_eq!(
+                bits(&out),
+                bits(&first),
+                "{case} on {} with {threads} threads",
+                isa.name()
+            );
+        }
+    }
+    first
 }
