@@ -53,7 +53,7 @@ fn main() -> anyhow::Result<()> {
         for (_, result) in engine.step() {
             let answer = result.map_err(|failure| anyhow::anyhow!("{failure}"))?;
             println!("{}", answer.text);
-            for readout in &answer.readout {
+            for readout in answer.readout.iter() {
                 for (label, mass) in readout.labels.iter().zip(&readout.log_masses) {
                     println!("{label}: {:.6}", mass.exp());
                 }
