@@ -244,7 +244,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         window: 4 * args.engine.max_batch as usize,
         strict: args.strict,
         interrupt: &interrupt,
-        grace: Duration::from_millis(1500),
+        grace: Duration::from_millis(1000),
     };
     let items = traces.take(args.limit.unwrap_or(usize::MAX));
     let run = pipeline.run(items, &mut |run| meter.show(run))?;
