@@ -1,5 +1,7 @@
 //! The command line from outside: exit codes, streams, messages, and what a run leaves behind.
 
+mod common;
+
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -42,17 +44,6 @@ fn folder() -> tempfile::TempDir {
         std::fs::copy(example(name), folder.path().join(name)).unwrap();
     }
     folder
-}
-
-/// The test model where it lies in the cache; says so and returns `None` where it does not.
-fn model(test: &str) -> Option<String> {
-    let found = assize::weights::fetch::cached("smollm2-135m-instruct");
-    if found.is_none() {
-        println!(
-            "skipped: {test} needs the model smollm2-135m-instruct; run: assize fetch smollm2-135m-instruct"
-        );
-    }
-    found.map(|path| path.display().to_string())
 }
 
 #[test]
@@ -215,9 +206,11 @@ fn help_is_data() {
 
 #[test]
 fn a_run_with_a_bad_line_ends_resumes_and_is_guarded() {
-    let Some(model) = model("a_run_with_a_bad_line_ends_resumes_and_is_guarded") else {
+    let test = "a_run_with_a_bad_line_ends_resumes_and_is_guarded";
+    let Some(model) = common::test_model(test) else {
         return;
     };
+    let model = model.display().to_string();
     let folder = folder();
     let path = folder.path();
     let traces = std::fs::read_to_string(example("support.jsonl")).unwrap();

@@ -4,7 +4,7 @@
 
 use super::Globals;
 use super::fault::{Fault, SOME_FAILED};
-use super::judge::{EngineArguments, find_model};
+use super::judge::{EngineArguments, find_model, load};
 use super::style::{Console, bytes};
 use crate::ask::{Answerer as _, Ask, Progress};
 use crate::engine::Engine;
@@ -96,15 +96,9 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let located = find_model(&args.model, globals, console)?;
     let model =
         ModelFile::open(located.path()).with_context(|| located.path().display().to_string())?;
-    let loaded = model
-        .load(&args.engine.settings(), None)
-        .with_context(|| located.path().display().to_string())?;
-    console.say(format!(
-        "{} rows, {threads} threads, weights {}, KV cache up to {}",
-        asks.len(),
-        bytes(loaded.weight_bytes as u64),
-        bytes(loaded.memory.cache)
-    ));
+    let settings = args.engine.settings();
+    let memory = model.plan(&settings)?;
+    let loaded = load(model, &settings, &memory, &located, console, threads)?;
     let mut engine = loaded.engine;
     let mut rounds = Vec::new();
     let mut failed = 0;

@@ -11,7 +11,7 @@ use crate::journal::{
 use crate::judge::rubric::Scale;
 use crate::judge::{Mode, Pointwise, Rubric, prompt};
 use crate::report::{Summary, table};
-use crate::run::{JudgeSettings, ModelFile, Pipeline};
+use crate::run::{JudgeSettings, Loaded, Memory, ModelFile, Pipeline};
 use crate::trace::{self, FieldMap, TraceFormat};
 use crate::weights::fetch::{FetchOptions, Located, locate};
 use crate::weights::manifest::{self, Kind};
@@ -213,40 +213,21 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         ))
     });
 
-    let began = Instant::now();
-    let loaded = model
-        .load(&args.engine.settings(), None)
-        .with_context(|| located.path().display().to_string())?;
-    description.settings.cache_bytes = loaded.memory.cache;
-    let free = loaded
-        .memory
-        .free
-        .map(|free| format!(" of {} free", bytes(free)))
-        .unwrap_or_default();
-    console.say(format!(
-        "{} read in {:.1} s: weights {}, KV cache up to {}{free} ({} tokens), {threads} threads",
-        args.model,
-        began.elapsed().as_secs_f64(),
-        bytes(loaded.weight_bytes as u64),
-        bytes(loaded.memory.cache),
-        loaded.memory.tokens,
-    ));
-
+    let settings = args.engine.settings();
+    let memory = model.plan(&settings)?;
+    description.settings.cache_bytes = memory.cache;
     let (mut journal, opened) = Journal::open(&folder, &description)?;
     if opened.torn > 0 {
+        let (shown, torn) = (folder.display(), opened.torn);
         console.say(format!(
-            "{}: dropped a line that was torn ({} bytes)",
-            folder.display(),
-            opened.torn
+            "{shown}: dropped a line that was torn ({torn} bytes)"
         ));
     }
     if opened.settled > 0 {
-        console.say(format!(
-            "{}: {} items are settled already",
-            folder.display(),
-            opened.settled
-        ));
+        let (shown, settled) = (folder.display(), opened.settled);
+        console.say(format!("{shown}: {settled} items are settled already"));
     }
+    let loaded = load(model, &settings, &memory, &located, console, threads)?;
     let interrupt = watch_interrupts()?;
     let mut meter = Meter::new(total, globals.quiet);
     let mut engine = loaded.engine;
@@ -263,7 +244,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         window: 4 * args.engine.max_batch as usize,
         strict: args.strict,
         interrupt: &interrupt,
-        grace: Duration::from_millis(1500),
+        grace: Duration::from_millis(1000),
     };
     let items = traces.take(args.limit.unwrap_or(usize::MAX));
     let run = pipeline.run(items, &mut |run| meter.show(run))?;
@@ -320,6 +301,35 @@ pub(super) fn find_model(name: &str, globals: &Globals, console: &Console) -> Re
     let bar = Bar::new(globals.quiet);
     let options = FetchOptions::from_environment(globals.offline, &bar)?;
     Ok(locate(name, &options)?)
+}
+
+/// Reads the weights, and says what that took and what the cache may take.
+pub(super) fn load(
+    model: ModelFile,
+    settings: &JudgeSettings,
+    memory: &Memory,
+    located: &Located,
+    console: &Console,
+    threads: usize,
+) -> Result<Loaded> {
+    let began = Instant::now();
+    let path = located.path().display();
+    let loaded = model
+        .load(settings, memory, None)
+        .with_context(|| path.to_string())?;
+    let free = memory
+        .free
+        .map(|free| format!(" of {} free", bytes(free)))
+        .unwrap_or_default();
+    console.say(format!(
+        "model read in {:.1} s: weights {}, KV cache up to {}{free} ({} tokens), {threads} threads, {}",
+        began.elapsed().as_secs_f64(),
+        bytes(loaded.weight_bytes as u64),
+        bytes(memory.cache),
+        memory.tokens(),
+        instruction_set(),
+    ));
+    Ok(loaded)
 }
 
 /// Prints what the run found: a table, or the verdict lines and one summary object.

@@ -188,20 +188,27 @@ fn instructions(rubric: &Rubric, reasons: bool) -> String {
          - Judge the ANSWER. The other texts are there to judge it by.\n",
     );
     let levels = levels(rubric);
+    let field = rubric.label_field();
+    let place = if rubric.quoted() {
+        "\"LEVEL\""
+    } else {
+        "LEVEL"
+    };
     if reasons {
         let _ = writeln!(
             text,
             "- Reply with one JSON object: \"rationale\" says in one or two sentences what decides the question; \
              \"evidence\" quotes up to {} passages of the ANSWER that it rests on, word for word (an empty list where \
-             there are none); \"{}\" is {levels}.",
+             there are none); \"{field}\" is {levels}.\n\
+             - Write it on one line, without a space after a colon or a comma: \
+             {{\"rationale\":\"…\",\"evidence\":[\"…\"],\"{field}\":{place}}}",
             rubric.decoding.quotes,
-            rubric.label_field(),
         );
     } else {
         let _ = writeln!(
             text,
-            "- Reply with one JSON object whose only key \"{}\" is {levels}.",
-            rubric.label_field()
+            "- Reply with one JSON object whose only key \"{field}\" is {levels}.\n\
+             - Write it on one line, without a space after the colon: {{\"{field}\":{place}}}"
         );
     }
     text

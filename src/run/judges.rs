@@ -31,6 +31,27 @@ pub struct JudgeSettings {
     pub cache_bytes: Option<u64>,
 }
 
+impl Default for JudgeSettings {
+    fn default() -> Self {
+        JudgeSettings {
+            exact: false,
+            max_batch: 8,
+            prefill_chunk: 256,
+            prefix_cache: true,
+            cache_bytes: None,
+        }
+    }
+}
+
+impl JudgeSettings {
+    fn precision(&self) -> Precision {
+        match self.exact {
+            true => Precision::Exact,
+            false => Precision::Quantized,
+        }
+    }
+}
+
 /// What the KV cache was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
@@ -38,8 +59,15 @@ pub struct Memory {
     pub free: Option<u64>,
     /// The cache's bytes.
     pub cache: u64,
-    /// The cache's tokens.
-    pub tokens: usize,
+    /// The cache's pages, of [`PAGE`] tokens.
+    pub pages: usize,
+}
+
+impl Memory {
+    /// The tokens that fit.
+    pub fn tokens(&self) -> usize {
+        self.pages.saturating_mul(PAGE)
+    }
 }
 
 /// A model file whose tokenizer and template are read.
@@ -50,12 +78,10 @@ pub struct ModelFile {
     template: Option<ChatTemplate>,
 }
 
-/// An engine and what it was given.
+/// An engine and what it holds.
 pub struct Loaded {
     /// Answers asks.
     pub engine: Engine,
-    /// What the cache was given.
-    pub memory: Memory,
     /// Bytes of the weights in memory.
     pub weight_bytes: usize,
 }
@@ -88,44 +114,48 @@ impl ModelFile {
         self.template.as_ref().map(ChatTemplate::digest)
     }
 
-    /// Reads the weights and sets up the engine. `progress` is told the bytes read and the bytes in all.
+    /// Decides how much memory the KV cache takes, before any weight is read.
     ///
     /// # Errors
-    /// The typed error of model or constraint, or that the memory is too small for a single page.
-    pub fn load(
-        self,
-        settings: &JudgeSettings,
-        progress: Option<&dyn Fn(u64, u64)>,
-    ) -> Result<Loaded> {
-        let precision = if settings.exact {
-            Precision::Exact
-        } else {
-            Precision::Quantized
-        };
-        let page = page_bytes(&self.config, precision).max(1) as u64;
+    /// The memory is too small for a single page.
+    pub fn plan(&self, settings: &JudgeSettings) -> Result<Memory> {
+        let page = page_bytes(&self.config, settings.precision()).max(1) as u64;
         let free = free_memory();
         let weights = self.store.byte_len();
         // Where the system does not tell what is free, a gibibyte is a guess that hurts nobody.
         let default = || free.map_or(1 << 30, |free| cache_share(free.saturating_sub(weights)));
         let budget = settings.cache_bytes.unwrap_or_else(default);
         // More than twice what a full batch of the longest sequences holds would never be used well.
-        let longest = self
-            .config
-            .context
-            .div_ceil(PAGE)
+        let longest = self.config.context.div_ceil(PAGE);
+        let most = longest
             .saturating_mul(settings.max_batch.max(1))
             .saturating_mul(2);
         let pages = usize::try_from(budget / page)
             .unwrap_or(usize::MAX)
-            .min(longest);
+            .min(most);
         if pages == 0 {
             bail!(
-                "{budget} bytes are too few for a KV cache: one page of {PAGE} tokens takes {page} bytes"
+                "{budget} bytes are too few for a KV cache: one page of {PAGE} tokens takes {page} bytes\nhint: give \
+                 more with --cache-memory, or use a smaller model"
             );
         }
+        let cache = pages as u64 * page;
+        Ok(Memory { free, cache, pages })
+    }
+
+    /// Reads the weights and sets up the engine. `progress` is told the bytes read and the bytes in all.
+    ///
+    /// # Errors
+    /// The typed error of model or constraint.
+    pub fn load(
+        self,
+        settings: &JudgeSettings,
+        memory: &Memory,
+        progress: Option<&dyn Fn(u64, u64)>,
+    ) -> Result<Loaded> {
         let options = LoadOptions {
-            precision,
-            pages,
+            precision: settings.precision(),
+            pages: memory.pages,
             context: None,
             progress,
         };
@@ -134,20 +164,14 @@ impl ModelFile {
         let frontend = ModelFrontend::new(self.tokenizer, self.template).context("constraints")?;
         let engine_settings = EngineSettings {
             max_batch: settings.max_batch,
-            prefill_chunk: settings.prefill_chunk,
-            prefix_cache: settings.prefix_cache,
             max_batch_tokens: EngineSettings::default()
                 .max_batch_tokens
                 .max(settings.max_batch),
-        };
-        let memory = Memory {
-            free,
-            cache: pages as u64 * page,
-            tokens: pages.saturating_mul(PAGE),
+            prefill_chunk: settings.prefill_chunk,
+            prefix_cache: settings.prefix_cache,
         };
         Ok(Loaded {
             engine: Engine::new(Box::new(decoder), Box::new(frontend), engine_settings),
-            memory,
             weight_bytes,
         })
     }
