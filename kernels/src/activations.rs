@@ -19,7 +19,9 @@ pub(crate) struct Group {
     pub(crate) scale: f32,
     /// What a code of 0 is worth.
     pub(crate) middle: f32,
-    /// `scale` times the sum of the first and the last 16 codes, and of all.
+    /// The sum of the first and the last 16 codes, and of all.
+    pub(crate) counts: [i32; 3],
+    /// `scale` times those.
     pub(crate) sums: [f32; 3],
 }
 
@@ -110,13 +112,22 @@ impl Operation for Quantize<'_> {
 /// Plain Rust, compiled for each instruction set: all its operations are exact or elementwise, so their order is no matter.
 #[inline(always)]
 fn quantize(values: &[f32; GROUP]) -> Group {
-    let (mut least, mut greatest) = (f32::INFINITY, f32::NEG_INFINITY);
-    let mut finite = true;
-    for x in values {
-        least = if *x < least { *x } else { least };
-        greatest = if *x > greatest { *x } else { greatest };
-        finite &= x.abs() <= f32::MAX;
+    // Halves of a group against each other again and again, so that each step is one of vectors.
+    let (mut least, mut greatest, mut zeros) = (*values, *values, [0f32; GROUP]);
+    for (zero, x) in zeros.iter_mut().zip(values) {
+        // Nothing, unless it is not finite.
+        *zero = x - x;
     }
+    for step in [16, 8, 4, 2, 1] {
+        for i in 0..step {
+            let (a, b) = (least[i], least[i + step]);
+            least[i] = if a < b { a } else { b };
+            let (a, b) = (greatest[i], greatest[i + step]);
+            greatest[i] = if a > b { a } else { b };
+            zeros[i] += zeros[i + step];
+        }
+    }
+    let (least, greatest, finite) = (least[0], greatest[0], zeros[0] == 0.0);
     // Halved before they meet, so that nothing overflows.
     let (low, high) = (0.5 * least, 0.5 * greatest);
     let (middle, reach) = (high + low, high - low);
@@ -138,6 +149,9 @@ fn quantize(values: &[f32; GROUP]) -> Group {
     }
     let sum = |codes: &[i8]| codes.iter().map(|code| i32::from(*code)).sum::<i32>();
     let (first, last) = (sum(&codes[..GROUP / 2]), sum(&codes[GROUP / 2..]));
-    group.sums = [first, last, first + last].map(|sum| group.scale * sum as f32);
+    group.counts = [first, last, first + last];
+    for (sum, count) in group.sums.iter_mut().zip(group.counts) {
+        *sum = group.scale * count as f32;
+    }
     group
 }

@@ -41,14 +41,6 @@ pub fn matmul(
     }
     match (&w.panels, x.precision()) {
         (Panels::Codes(packed), Precision::Quantized) => {
-            let biased;
-            let groups = match packed.layout.zero {
-                Some(zero) => {
-                    biased = with_starts(&x.groups, zero);
-                    &biased
-                }
-                None => &x.groups,
-            };
             let product = quantized_block(packed.layout);
             let groups_each = w.inputs() / GROUP;
             let of = |panel: usize| packed.panel(panel, groups_each);
@@ -62,7 +54,7 @@ pub fn matmul(
                         isa,
                         packed.layout,
                         of(panel),
-                        groups,
+                        &x.groups,
                         groups_each,
                         rows,
                         sink,
@@ -188,28 +180,6 @@ fn any_panel(w: &Matrix, panel: usize) -> AnyWeights<'_> {
     }
 }
 
-/// The groups with their sums replaced by what an integer sum must start from, so that codes count from `zero`: minus `zero` times the
-/// sum of the activations' codes.
-fn with_starts(groups: &[Group], zero: i32) -> Vec<Group> {
-    let start = |group: &Group| {
-        let sum = |quads: &[i32]| {
-            quads
-                .iter()
-                .flat_map(|quad| quad.to_le_bytes())
-                .map(|code| i32::from(code as i8))
-                .sum::<i32>()
-        };
-        let (first, last) = (sum(&group.quads[..4]), sum(&group.quads[4..]));
-        let sums = [first, last, first + last].map(|sum| f32::from_bits((-zero * sum) as u32));
-        Group { sums, ..*group }
-    };
-    if groups.len() < SERIAL / GROUP {
-        groups.iter().map(start).collect()
-    } else {
-        groups.par_iter().with_min_len(1024).map(start).collect()
-    }
-}
-
 /// What the panels' kernel is, the panel, all rows' groups, and which rows.
 type QuantizedBlock = fn(Isa, Layout, Weights<'_>, &[Group], usize, Range<usize>, Sink<'_>);
 
@@ -249,6 +219,7 @@ fn quantized_rows<
     let group_bytes = 2 * size_of::<Codes>() * layout.lines()
         + 2 * size_of::<Floats>() * (SCALES * if OFFSETS { 2 } else { 1 } + 1);
     let step = PANEL_BYTES / group_bytes;
+    let zero = layout.zero.unwrap_or(0);
     for start in (0..groups_each).step_by(step) {
         let part = start..(start + step).min(groups_each);
         let weights = weights.part(part.clone(), layout.lines(), SCALES);
@@ -259,6 +230,7 @@ fn quantized_rows<
             let rows = std::array::from_fn(|r| row(at + r));
             isa.run(quantized::Block::<4, NIBBLES, NARROW, SCALES, OFFSETS> {
                 weights,
+                zero,
                 rows,
                 totals,
             });
@@ -269,6 +241,7 @@ fn quantized_rows<
             let rows = [row(at), row(at + 1)];
             isa.run(quantized::Block::<2, NIBBLES, NARROW, SCALES, OFFSETS> {
                 weights,
+                zero,
                 rows,
                 totals,
             });
@@ -277,6 +250,7 @@ fn quantized_rows<
         if let Some(totals) = rest.first_chunk_mut::<1>() {
             isa.run(quantized::Block::<1, NIBBLES, NARROW, SCALES, OFFSETS> {
                 weights,
+                zero,
                 rows: [row(at)],
                 totals,
             });

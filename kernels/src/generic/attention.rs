@@ -160,7 +160,10 @@ fn score<V: Vector, const R: usize>(
     dim: usize,
     keys: &[Floats],
 ) -> [V::F; R] {
-    let rows: [&[f32]; R] = std::array::from_fn(|r| &queries[r * dim..(r + 1) * dim]);
+    let mut rows = [&queries[..dim]; R];
+    for (r, row) in rows.iter_mut().enumerate() {
+        *row = &queries[r * dim..(r + 1) * dim];
+    }
     let mut scores = [v.splat(0.0); R];
     for (d, key) in keys[..dim].iter().enumerate() {
         let key = v.load(&key.0);
@@ -209,11 +212,11 @@ fn meet<V: Vector>(
     v.store(powers, &mut weights);
     let parts = sums.len();
     if to - from == LANES {
-        let weights = weights.map(|weight| v.splat(weight));
         for (part, sum) in sums.iter_mut().enumerate() {
             let mut total = v.load(&sum.0);
             for t in 0..LANES {
-                total = v.fma(weights[t], v.load(&values[t * parts + part].0), total);
+                let value = v.load(&values[t * parts + part].0);
+                total = v.fma(v.splat(weights[t]), value, total);
             }
             v.store(total, &mut sum.0);
         }
@@ -271,9 +274,12 @@ impl Head<'_> {
     #[inline(always)]
     fn read_turned<V: Vector>(self, v: V, page: usize, dim: usize, out: &mut [Floats]) {
         for (part, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-            let rows = std::array::from_fn(|t| self.part(v, page, t, part, dim));
-            for (column, out) in v.transpose(rows).into_iter().zip(out) {
-                v.store(column, &mut out.0);
+            let mut rows = [v.splat(0.0); LANES];
+            for (t, row) in rows.iter_mut().enumerate() {
+                *row = self.part(v, page, t, part, dim);
+            }
+            for (column, out) in v.transpose(rows).iter().zip(out) {
+                v.store(*column, &mut out.0);
             }
         }
     }

@@ -34,7 +34,9 @@ pub struct Block<
 > {
     /// The panel.
     pub weights: Weights<'a>,
-    /// The rows' groups. Where there are no offsets, their `sums` are integers in disguise: what to start the integer sums from.
+    /// What the codes are counted from, where there are no offsets.
+    pub zero: i32,
+    /// The rows' groups.
     pub rows: [&'a [Group]; R],
     /// The totals so far.
     pub totals: &'a mut [[f32; PANEL]; R],
@@ -74,7 +76,14 @@ impl<
                         v.high_nibbles(line)
                     }
                 };
-                group::<V, R, true, SCALES, OFFSETS>(v, quads, scaling, groups, &mut totals);
+                group::<V, R, true, SCALES, OFFSETS>(
+                    v,
+                    quads,
+                    scaling,
+                    self.zero,
+                    groups,
+                    &mut totals,
+                );
             }
         } else {
             let (codes, _) = self.weights.codes.as_chunks::<16>();
@@ -86,7 +95,14 @@ impl<
                     break;
                 };
                 let quads = |half: usize, quad: usize| v.load_codes(&codes[half * 8 + quad]);
-                group::<V, R, NARROW, SCALES, OFFSETS>(v, quads, scaling, groups, &mut totals);
+                group::<V, R, NARROW, SCALES, OFFSETS>(
+                    v,
+                    quads,
+                    scaling,
+                    self.zero,
+                    groups,
+                    &mut totals,
+                );
             }
         }
         for (out, totals) in self.totals.iter_mut().zip(totals) {
@@ -162,6 +178,7 @@ fn group<
     v: V,
     quads: impl Fn(usize, usize) -> V::I,
     scaling: Scaling<'_, SCALES, OFFSETS>,
+    zero: i32,
     groups: [&Group; R],
     totals: &mut [[V::F; 2]; R],
 ) {
@@ -170,7 +187,7 @@ fn group<
         let mut sums = [[v.splat_int(0); 2]; R];
         if !OFFSETS {
             for r in 0..R {
-                sums[r] = [v.splat_int(groups[r].sums[term].to_bits() as i32); 2];
+                sums[r] = [v.splat_int(-zero * groups[r].counts[term]); 2];
             }
         }
         for quad in part * 8 / SCALES..(part + 1) * 8 / SCALES {
