@@ -49,16 +49,18 @@ fn main() -> anyhow::Result<()> {
         decoding: Decoding::default(),
     };
     engine.submit(1, ask);
-    loop {
-        for (_, result) in engine.step() {
-            let answer = result.map_err(|failure| anyhow::anyhow!("{failure}"))?;
-            println!("{}", answer.text);
-            for readout in answer.readout.iter() {
-                for (label, mass) in readout.labels.iter().zip(&readout.log_masses) {
-                    println!("{label}: {:.6}", mass.exp());
-                }
-            }
-            return Ok(());
+    let result = loop {
+        // One ask is in flight, so the first thing that settles is it.
+        if let Some((_, result)) = engine.step().pop() {
+            break result;
+        }
+    };
+    let answer = result.map_err(|failure| anyhow::anyhow!("{failure}"))?;
+    println!("{}", answer.text);
+    if let Some(readout) = &answer.readout {
+        for (label, mass) in readout.labels.iter().zip(&readout.log_masses) {
+            println!("{label}: {:.6}", mass.exp());
         }
     }
+    Ok(())
 }

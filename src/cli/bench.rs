@@ -6,8 +6,7 @@ use super::Globals;
 use super::fault::{Fault, SOME_FAILED};
 use super::judge::{EngineArguments, find_model, load};
 use super::style::{Console, bytes};
-use crate::ask::{Answerer as _, Ask, Progress};
-use crate::engine::Engine;
+use crate::ask::{Answerer, Ask, Progress};
 use crate::judge::digest::Digest;
 use crate::run::ModelFile;
 use crate::run::settings::peak_memory;
@@ -140,7 +139,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
 }
 
 /// All rows once, from the first submission to the last answer.
-fn measure(engine: &mut Engine, asks: &[Ask]) -> Result<Round> {
+fn measure(engine: &mut dyn Answerer, asks: &[Ask]) -> Result<Round> {
     let before = engine.progress();
     let began = Instant::now();
     for (ticket, ask) in (0..).zip(asks) {

@@ -238,7 +238,7 @@ pub(crate) mod tests {
         }
     }
 
-    const MASSES: [f64; 2] = [-0.2231435513142097, -2.302585092994046]; // ln 0.8, ln 0.1
+    const MASSES: [f64; 2] = [-0.2231435513142097, -std::f64::consts::LN_10]; // ln 0.8, ln 0.1
 
     fn check(text: &str, masses: [f64; 2], want: Result<&str, Failure>) {
         let format = Pointwise {
