@@ -15,12 +15,18 @@ fn every_way_of_running_gives_the_same_bits() {
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let examples = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/support.jsonl")).expect("examples");
+    let examples =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/support.jsonl"))
+            .expect("examples");
     let lines: Vec<&str> = examples.lines().collect();
     let traces = folder.path().join("traces.jsonl");
     let reversed = folder.path().join("reversed.jsonl");
     fs::write(&traces, lines.join("\n")).expect("traces");
-    fs::write(&reversed, lines.iter().rev().copied().collect::<Vec<_>>().join("\n")).expect("traces");
+    fs::write(
+        &reversed,
+        lines.iter().rev().copied().collect::<Vec<_>>().join("\n"),
+    )
+    .expect("traces");
 
     let expected = judge(&traces, &folder.path().join("plain"), &[]);
     assert_eq!(expected.len(), lines.len());
@@ -32,7 +38,17 @@ fn every_way_of_running_gives_the_same_bits() {
         ("one thread", &traces, &["--threads", "1"]),
         ("two threads", &traces, &["--threads", "2"]),
         ("cold prefixes", &traces, &["--no-prefix-cache"]),
-        ("cold, alone, odd chunks", &traces, &["--no-prefix-cache", "--max-batch", "1", "--prefill-chunk", "33"]),
+        (
+            "cold, alone, odd chunks",
+            &traces,
+            &[
+                "--no-prefix-cache",
+                "--max-batch",
+                "1",
+                "--prefill-chunk",
+                "33",
+            ],
+        ),
         ("the other way round", &reversed, &["--max-batch", "4"]),
     ];
     for (at, (way, traces, extra)) in ways.iter().enumerate() {
@@ -49,21 +65,41 @@ fn every_way_of_running_gives_the_same_bits() {
 #[test]
 fn score_only_agrees_with_itself_on_real_rows() {
     let name = "score_only_agrees_with_itself_on_real_rows";
-    let (Some(_), Some(data)) = (test_model(name), shared(name, "data/llmbar/Natural.json")) else { return };
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&fs::read_to_string(data).expect("data")).expect("JSON");
+    let (Some(_), Some(data)) = (test_model(name), shared(name, "data/llmbar/Natural.json")) else {
+        return;
+    };
+    let rows: Vec<serde_json::Value> =
+        serde_json::from_str(&fs::read_to_string(data).expect("data")).expect("JSON");
     let lines: Vec<String> = rows
         .iter()
         .take(12)
-        .map(|row| serde_json::json!({ "input": row["input"], "answer": row["output_1"] }).to_string())
+        .map(|row| {
+            serde_json::json!({ "input": row["input"], "answer": row["output_1"] }).to_string()
+        })
         .collect();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let traces = folder.path().join("rows.jsonl");
     fs::write(&traces, lines.join("\n")).expect("traces");
     let common = ["--mode", "score-only", "--rubric", "examples/helpful.toml"];
     let expected = judge(&traces, &folder.path().join("plain"), &common);
-    for (at, extra) in [["--max-batch", "1"], ["--prefill-chunk", "5"], ["--threads", "1"]].iter().enumerate() {
+    for (at, extra) in [
+        ["--max-batch", "1"],
+        ["--prefill-chunk", "5"],
+        ["--threads", "1"],
+    ]
+    .iter()
+    .enumerate()
+    {
         let arguments: Vec<&str> = common.iter().chain(extra).copied().collect();
-        assert_eq!(judge(&traces, &folder.path().join(format!("way-{at}")), &arguments), expected, "{extra:?}");
+        assert_eq!(
+            judge(
+                &traces,
+                &folder.path().join(format!("way-{at}")),
+                &arguments
+            ),
+            expected,
+            "{extra:?}"
+        );
     }
 }
 
@@ -75,7 +111,13 @@ fn judge(traces: &Path, out: &Path, extra: &[&str]) -> BTreeMap<String, String> 
         command.args(["--rubric", "examples/grounded.toml"]);
     }
     command
-        .args(["--model", common::TEST_MODEL, "--offline", "--quiet", "--out"])
+        .args([
+            "--model",
+            common::TEST_MODEL,
+            "--offline",
+            "--quiet",
+            "--out",
+        ])
         .arg(out)
         .args(extra)
         .current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -84,7 +126,10 @@ fn judge(traces: &Path, out: &Path, extra: &[&str]) -> BTreeMap<String, String> 
     text.lines()
         .map(|line| {
             let verdict: serde_json::Value = serde_json::from_str(line).expect("JSON");
-            (verdict["item"].as_str().expect("an item id").to_owned(), timeless(line))
+            (
+                verdict["item"].as_str().expect("an item id").to_owned(),
+                timeless(line),
+            )
         })
         .collect()
 }

@@ -20,8 +20,36 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("judge", &["ask", "trace", "score"]),
     ("journal", &["judge", "score", "ask"]),
     ("report", &["journal", "judge", "score"]),
-    ("run", &["engine", "constrain", "tokenizer", "model", "weights", "report", "journal", "judge", "score", "trace", "ask"]),
-    ("cli", &["run", "report", "journal", "judge", "trace", "weights", "tokenizer", "model", "ask"]),
+    (
+        "run",
+        &[
+            "engine",
+            "constrain",
+            "tokenizer",
+            "model",
+            "weights",
+            "report",
+            "journal",
+            "judge",
+            "score",
+            "trace",
+            "ask",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "run",
+            "report",
+            "journal",
+            "judge",
+            "trace",
+            "weights",
+            "tokenizer",
+            "model",
+            "ask",
+        ],
+    ),
 ];
 
 /// Files of `engine/` that must not see candle.
@@ -31,8 +59,17 @@ const NO_TENSORS: &[&str] = &["sequence.rs", "pages.rs", "prefix.rs", "scheduler
 fn dependencies_point_downward() {
     let mut wrong = Vec::new();
     for file in sources(&root().join("src")) {
-        let relative = file.strip_prefix(root().join("src")).expect("under src").to_path_buf();
-        let owner = relative.components().next().expect("a name").as_os_str().to_string_lossy().replace(".rs", "");
+        let relative = file
+            .strip_prefix(root().join("src"))
+            .expect("under src")
+            .to_path_buf();
+        let owner = relative
+            .components()
+            .next()
+            .expect("a name")
+            .as_os_str()
+            .to_string_lossy()
+            .replace(".rs", "");
         if owner == "lib" || owner == "main" {
             continue;
         }
@@ -42,7 +79,10 @@ fn dependencies_point_downward() {
         };
         for (number, used) in uses(&read(&file)) {
             if used != owner && !allowed.contains(&used.as_str()) {
-                wrong.push(format!("{}:{number}: {owner} may not use {used}", relative.display()));
+                wrong.push(format!(
+                    "{}:{number}: {owner} may not use {used}",
+                    relative.display()
+                ));
             }
         }
     }
@@ -51,10 +91,17 @@ fn dependencies_point_downward() {
 
 #[test]
 fn the_table_itself_points_downward() {
-    let place: BTreeMap<_, _> = HOUSE.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
+    let place: BTreeMap<_, _> = HOUSE
+        .iter()
+        .enumerate()
+        .map(|(at, (name, _))| (*name, at))
+        .collect();
     for (name, allowed) in HOUSE {
         for used in *allowed {
-            assert!(place[used] < place[name], "{name} stands above {used} and may not use it");
+            assert!(
+                place[used] < place[name],
+                "{name} stands above {used} and may not use it"
+            );
         }
     }
 }
@@ -63,22 +110,40 @@ fn the_table_itself_points_downward() {
 fn judge_knows_no_tensor_and_engine_no_rubric() {
     for folder in ["judge", "trace", "score", "journal", "report"] {
         for file in sources(&root().join("src").join(folder)) {
-            assert!(!read(&file).contains("candle"), "{} mentions candle", file.display());
+            assert!(
+                !read(&file).contains("candle"),
+                "{} mentions candle",
+                file.display()
+            );
         }
     }
     for name in NO_TENSORS {
         let text = read(&root().join("src/engine").join(name));
-        assert!(!code(&text).contains("candle"), "engine/{name} mentions candle");
+        assert!(
+            !code(&text).contains("candle"),
+            "engine/{name} mentions candle"
+        );
     }
     for file in sources(&root().join("src/engine")) {
-        assert!(!code(&read(&file)).contains("Rubric"), "{} mentions a rubric", file.display());
+        assert!(
+            !code(&read(&file)).contains("Rubric"),
+            "{} mentions a rubric",
+            file.display()
+        );
     }
 }
 
 #[test]
 fn no_file_outgrows_one_noun() {
     let mut long = Vec::new();
-    for folder in ["src", "kernels/src", "tests", "kernels/tests", "examples", "benches"] {
+    for folder in [
+        "src",
+        "kernels/src",
+        "tests",
+        "kernels/tests",
+        "examples",
+        "benches",
+    ] {
         for file in sources(&root().join(folder)) {
             let lines = read(&file).lines().count();
             if lines > LONGEST {
@@ -86,7 +151,11 @@ fn no_file_outgrows_one_noun() {
             }
         }
     }
-    assert!(long.is_empty(), "over {LONGEST} lines:\n{}", long.join("\n"));
+    assert!(
+        long.is_empty(),
+        "over {LONGEST} lines:\n{}",
+        long.join("\n")
+    );
 }
 
 #[test]
@@ -94,7 +163,11 @@ fn unsafe_stays_in_the_kernels_and_one_map() {
     for file in sources(&root().join("src")) {
         let blocks = code(&read(&file)).matches("unsafe {").count();
         let allowed = usize::from(file.ends_with("weights/store.rs"));
-        assert!(blocks <= allowed, "{} has {blocks} unsafe blocks", file.display());
+        assert!(
+            blocks <= allowed,
+            "{} has {blocks} unsafe blocks",
+            file.display()
+        );
     }
 }
 
@@ -108,7 +181,9 @@ fn read(file: &Path) -> String {
 
 /// All `.rs` files below `folder`; an absent folder has none.
 fn sources(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
     for entry in entries {
         let path = entry.expect("a folder entry").path();
@@ -124,7 +199,10 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 
 /// The text without line comments.
 fn code(text: &str) -> String {
-    text.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .map(|line| line.split("//").next().unwrap_or(""))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The top-level modules that a file names through `crate::`, with line numbers, in `use` lines and in paths
@@ -134,9 +212,15 @@ fn uses(text: &str) -> Vec<(usize, String)> {
     for (at, line) in text.lines().enumerate() {
         let line = line.split("//").next().unwrap_or("");
         for part in line.split("crate::").skip(1) {
-            let name: String = part.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let name: String = part
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
             if part.starts_with('{') {
-                found.push((at + 1, "a group behind `crate::` (write one `use` a module)".to_owned()));
+                found.push((
+                    at + 1,
+                    "a group behind `crate::` (write one `use` a module)".to_owned(),
+                ));
             } else if name.chars().next().is_some_and(char::is_lowercase) {
                 found.push((at + 1, name));
             }

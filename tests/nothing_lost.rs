@@ -73,7 +73,11 @@ fn killed_and_resumed_equals_undisturbed() {
                 break;
             }
         }
-        assert_eq!(settled(&disturbed), expected, "round {rounds}, after {kills} kills");
+        assert_eq!(
+            settled(&disturbed),
+            expected,
+            "round {rounds}, after {kills} kills"
+        );
     }
 }
 
@@ -82,7 +86,14 @@ fn command(traces: &Path, out: &Path) -> std::process::Command {
     command
         .arg("judge")
         .arg(traces)
-        .args(["--rubric", "examples/grounded.toml", "--model", common::TEST_MODEL, "--mode", "score-only"])
+        .args([
+            "--rubric",
+            "examples/grounded.toml",
+            "--model",
+            common::TEST_MODEL,
+            "--mode",
+            "score-only",
+        ])
         .args(["--offline", "--max-batch", "2", "--quiet", "--out"])
         .arg(out)
         .current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -93,7 +104,8 @@ fn command(traces: &Path, out: &Path) -> std::process::Command {
 fn items() -> String {
     (0..ITEMS)
         .map(|at| {
-            let context = "The depot in Harrow opens at eight and closes at five. ".repeat(1 + at % 5);
+            let context =
+                "The depot in Harrow opens at eight and closes at five. ".repeat(1 + at % 5);
             format!(
                 "{}\n",
                 serde_json::json!({
@@ -110,12 +122,15 @@ fn items() -> String {
 /// The verdict lines as bytes, without what measures time.
 fn settled(out: &Path) -> Vec<String> {
     let file: PathBuf = out.join("verdicts.jsonl");
-    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let text =
+        fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     text.lines().map(common::timeless).collect()
 }
 
 /// The next number in [0, 1) of a small multiplicative generator.
 fn uniform(state: &mut u64) -> f64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state = state
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
     (*state >> 11) as f64 / (1_u64 << 53) as f64
 }

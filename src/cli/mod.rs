@@ -117,7 +117,9 @@ fn dispatch(arguments: &Arguments, console: &Console) -> anyhow::Result<u8> {
     match &arguments.command {
         Command::Judge(args) => judge::run(args, globals, console),
         Command::Bench(args) => bench::run(args, globals, console),
-        Command::Fetch(args) => fetch::run(args, globals.json, globals.quiet, globals.offline).map(|()| 0),
+        Command::Fetch(args) => {
+            fetch::run(args, globals.json, globals.quiet, globals.offline).map(|()| 0)
+        }
         Command::Models(args) => models::run(args, globals.json).map(|()| 0),
         Command::Inspect(args) => inspect::run(args, globals.json, globals.quiet).map(|()| 0),
     }
@@ -127,18 +129,32 @@ impl Globals {
     /// Refuses devices that this build does not have, sets the number of threads, and returns it.
     pub fn prepare(&self) -> anyhow::Result<usize> {
         if let Device::Cuda | Device::Metal = self.device {
-            let name = if self.device == Device::Cuda { "cuda" } else { "metal" };
+            let name = if self.device == Device::Cuda {
+                "cuda"
+            } else {
+                "metal"
+            };
             let message = format!("this build has no {name} device: it computes on the CPU alone");
             return Err(Fault::usage(message, "leave --device out, or give --device cpu").into());
         }
-        assize_kernels::Isa::from_environment()
-            .map_err(|error| Fault::usage(error.to_string(), format!("unset {}", assize_kernels::ISA_VARIABLE)))?;
+        assize_kernels::Isa::from_environment().map_err(|error| {
+            Fault::usage(
+                error.to_string(),
+                format!("unset {}", assize_kernels::ISA_VARIABLE),
+            )
+        })?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = self.threads.unwrap_or(cores);
         if threads == 0 || threads > 4096 {
-            return Err(Fault::usage(format!("--threads {threads}"), "use a number from 1 to 4096").into());
+            return Err(Fault::usage(
+                format!("--threads {threads}"),
+                "use a number from 1 to 4096",
+            )
+            .into());
         }
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build_global()?;
         Ok(threads)
     }
 }
@@ -150,13 +166,18 @@ fn log(verbose: u8) {
         _ => "assize=debug",
     };
     let filter = tracing_subscriber::EnvFilter::new(level);
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
     // A second subscriber in one process is refused, which is no harm.
     let _ = subscriber.try_init();
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    let io = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<std::io::Error>());
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
 

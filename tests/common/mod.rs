@@ -23,8 +23,15 @@ pub fn skip(test: &str, why: &str) {
 pub fn test_model(test: &str) -> Option<PathBuf> {
     static FETCHED: OnceLock<Result<(), String>> = OnceLock::new();
     let fetched = FETCHED.get_or_init(|| {
-        let output = assize().args(["fetch", TEST_MODEL, "--quiet"]).output().map_err(|error| error.to_string())?;
-        if output.status.success() { Ok(()) } else { Err(last_line(&output.stderr)) }
+        let output = assize()
+            .args(["fetch", TEST_MODEL, "--quiet"])
+            .output()
+            .map_err(|error| error.to_string())?;
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(last_line(&output.stderr))
+        }
     });
     match fetched {
         Ok(()) => cached_model(test, TEST_MODEL),
@@ -46,7 +53,9 @@ pub fn cached_model(test: &str, name: &str) -> Option<PathBuf> {
 
 /// A file or folder of the shared evaluation data; `None`, said aloud, where it is absent.
 pub fn shared(test: &str, path: &str) -> Option<PathBuf> {
-    let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared").join(path);
+    let found = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../shared")
+        .join(path);
     if found.exists() {
         Some(found)
     } else {
@@ -57,20 +66,34 @@ pub fn shared(test: &str, path: &str) -> Option<PathBuf> {
 
 /// Standard output of a run that must succeed.
 pub fn stdout_of(output: &Output) -> String {
-    assert!(output.status.success(), "{}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout.clone()).expect("UTF-8 on stdout")
 }
 
 fn last_line(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim().lines().last().unwrap_or("no message").to_owned()
+    String::from_utf8_lossy(bytes)
+        .trim()
+        .lines()
+        .last()
+        .unwrap_or("no message")
+        .to_owned()
 }
 
 /// A verdict line without what depends on the moment: milliseconds, and how much of the prompt was found in the cache.
 pub fn timeless(line: &str) -> String {
-    let mut verdict: serde_json::Value = serde_json::from_str(line).expect("a verdict line is JSON");
+    let mut verdict: serde_json::Value =
+        serde_json::from_str(line).expect("a verdict line is JSON");
     let fields = verdict.as_object_mut().expect("a verdict is an object");
     fields.shift_remove("milliseconds");
-    if let Some(tokens) = fields.get_mut("tokens").and_then(serde_json::Value::as_object_mut) {
+    if let Some(tokens) = fields
+        .get_mut("tokens")
+        .and_then(serde_json::Value::as_object_mut)
+    {
         tokens.shift_remove("cached");
     }
     verdict.to_string()
