@@ -116,7 +116,7 @@ fn quantize(values: &[f32; GROUP]) -> Group {
     let (mut least, mut greatest, mut zeros) = (*values, *values, [0f32; GROUP]);
     for (zero, x) in zeros.iter_mut().zip(values) {
         // Nothing, unless it is not finite.
-        *zero = x - x;
+        *zero = x * 0.0;
     }
     for step in [16, 8, 4, 2, 1] {
         for i in 0..step {

@@ -46,7 +46,7 @@ pub struct Args {
     /// Whether the judge writes a rationale and quotes before its label.
     #[arg(long, value_enum, default_value_t = ModeArgument::Rationale)]
     pub mode: ModeArgument,
-    /// The run folder; by default runs/<rubric id>-<digest of what is run>.
+    /// The run folder; by default `runs/RUBRIC-DIGEST`, named by the rubric and by what is run.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Judge the first N lines only.

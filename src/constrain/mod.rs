@@ -22,7 +22,7 @@ mod labels;
 
 pub use compiler::Compiler;
 pub use labels::{LabelTrie, NodeId, Step};
-pub use vocabulary::Vocabulary;
+pub use vocabulary::{Encode, Vocabulary};
 
 /// The tokens that may come next: one bit a vocabulary entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

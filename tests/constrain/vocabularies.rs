@@ -1,6 +1,6 @@
 //! Vocabularies to walk with: small ones made here, and real ones out of the data folder.
 
-use assize::constrain::Vocabulary;
+use assize::constrain::{Encode, Vocabulary};
 use assize::tokenizer::Tokenizer;
 use assize::weights::Store;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Longest-match spelling over a table of tokens: stands in for a tokenizer.
-fn greedy(bytes: &[Vec<u8>], control: &[bool]) -> Arc<dyn Fn(&str) -> Vec<u32> + Send + Sync> {
+fn greedy(bytes: &[Vec<u8>], control: &[bool]) -> Encode {
     let mut ids: HashMap<Vec<u8>, u32> = HashMap::new();
     for (id, text) in bytes
         .iter()

@@ -217,8 +217,8 @@ fn group<
             }
         }
     }
-    for half in 0..2 {
-        let level = v.load(&scaling.levels[half].0);
+    for (half, level) in scaling.levels.iter().enumerate() {
+        let level = v.load(&level.0);
         for r in 0..R {
             totals[r][half] = v.fma(level, v.splat(groups[r].middle), totals[r][half]);
         }
