@@ -24,7 +24,7 @@ fn main() -> anyhow::Result<()> {
     });
     let located = locate(model, &FetchOptions::from_environment(false, &Silent)?)?;
     let settings = JudgeSettings::default();
-    let model = ModelFile::open(located.path())?;
+    let model = ModelFile::open(located.path(), located.template())?;
     let memory = model.plan(&settings)?;
     let mut engine = model.load(&settings, &memory, None)?.engine;
 

@@ -5,6 +5,7 @@ use assize::tokenizer::{ChatTemplate, Tokenizer};
 use assize::weights::Store;
 use vocabularies::{gemma, qwen, shared, smollm, tokenizer_of, vocabulary};
 
+mod common;
 mod vocabularies;
 
 fn hello(template: &ChatTemplate, tokenizer: &Tokenizer) -> (String, Vec<u32>) {

@@ -1,5 +1,6 @@
 //! Constraints against random choices: whatever is chosen, the output is what its shape says.
 
+mod common;
 #[path = "constrain/vocabularies.rs"]
 mod vocabularies;
 

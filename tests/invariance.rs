@@ -1,5 +1,5 @@
 //! A verdict depends on its item alone: not on the batch, the chunks, the threads, the cache, the order or a resume.
-//! Seen from outside, on the command that users run; `tests/engine.rs` and `tests/logits.rs` show it within.
+//! Seen from outside, on the command that users run; `tests/engine` and `tests/logits.rs` show it within.
 
 mod common;
 

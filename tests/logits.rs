@@ -3,6 +3,7 @@
 //! The goldens hold the head of each distribution and the rest in buckets, which shows a little less than the true
 //! divergence. Where `ASSIZE_REFERENCE_DIR` names a folder with the whole rows, these are held to the same bounds.
 
+mod common;
 mod reference;
 
 use assize_kernels::Precision;

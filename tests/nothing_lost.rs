@@ -8,15 +8,28 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Kills in all; each at a random moment of a run that has not finished.
-const KILLS: usize = 100;
-
-/// Items judged.
-const ITEMS: usize = 24;
+#[test]
+fn killed_between_scores_equals_undisturbed() {
+    check(
+        "killed_between_scores_equals_undisturbed",
+        "score-only",
+        12,
+        88,
+    );
+}
 
 #[test]
-fn killed_and_resumed_equals_undisturbed() {
-    let name = "killed_and_resumed_equals_undisturbed";
+fn killed_within_rationales_equals_undisturbed() {
+    check(
+        "killed_within_rationales_equals_undisturbed",
+        "rationale",
+        4,
+        12,
+    );
+}
+
+/// Judges `items` items, killing the run `kills` times at random moments, and resumes each time.
+fn check(name: &str, mode: &str, items: usize, kills: usize) {
     if test_model(name).is_none() {
         return;
     }
@@ -24,30 +37,34 @@ fn killed_and_resumed_equals_undisturbed() {
         return skip(name, "kills by signal");
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let traces = folder.path().join("traces.jsonl");
-    fs::write(&traces, items()).expect("traces");
+    let (traces, rubric) = (
+        folder.path().join("traces.jsonl"),
+        folder.path().join("rubric.toml"),
+    );
+    fs::write(&traces, traces_of(items)).expect("traces");
+    fs::write(&rubric, RUBRIC).expect("a rubric");
+    let run = |out: &Path| command(&traces, &rubric, mode, out);
 
     let undisturbed = folder.path().join("undisturbed");
     let began = Instant::now();
-    stdout_of(&command(&traces, &undisturbed).output().expect("a run"));
+    stdout_of(&run(&undisturbed).output().expect("a run"));
     let whole = began.elapsed();
     let expected = settled(&undisturbed);
-    assert_eq!(expected.len(), ITEMS);
+    assert_eq!(expected.len(), items);
 
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let (mut kills, mut rounds) = (0, 0);
-    while kills < KILLS {
+    let (mut killed, mut rounds) = (0, 0);
+    while killed < kills {
         rounds += 1;
         let disturbed = folder.path().join(format!("disturbed-{rounds}"));
-        loop {
-            let mut child = command(&traces, &disturbed)
+        while killed < kills {
+            let mut child = run(&disturbed)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("a run");
             // Some moments fall into loading, some between two verdicts, some into the last write.
-            let moment = whole.mul_f64(uniform(&mut random));
-            let deadline = Instant::now() + moment;
+            let deadline = Instant::now() + whole.mul_f64(uniform(&mut random));
             let finished = loop {
                 if let Some(status) = child.try_wait().expect("a child") {
                     break Some(status);
@@ -57,31 +74,45 @@ fn killed_and_resumed_equals_undisturbed() {
                 }
                 std::thread::sleep(Duration::from_millis(2));
             };
-            match finished {
-                Some(status) => {
-                    assert!(status.success(), "a resumed run ended with {status}");
-                    break;
-                }
-                None => {
-                    child.kill().expect("SIGKILL");
-                    child.wait().expect("a child");
-                    kills += 1;
-                }
-            }
-            if kills >= KILLS {
-                stdout_of(&command(&traces, &disturbed).output().expect("the last run"));
+            if let Some(status) = finished {
+                assert!(status.success(), "a resumed run ended with {status}");
                 break;
             }
+            child.kill().expect("SIGKILL");
+            child.wait().expect("a child");
+            killed += 1;
         }
+        stdout_of(&run(&disturbed).output().expect("the last run"));
         assert_eq!(
             settled(&disturbed),
             expected,
-            "round {rounds}, after {kills} kills"
+            "round {rounds}, after {killed} kills"
         );
     }
 }
 
-fn command(traces: &Path, out: &Path) -> std::process::Command {
+/// A short one, so that a run is about as long as loading the model.
+const RUBRIC: &str = r#"
+id = "hours"
+version = "1"
+criterion = "Correctness"
+question = "Is the ANSWER what the CONTEXT says?"
+shows = ["input", "context", "answer"]
+scale = "binary"
+
+[[level]]
+label = "pass"
+description = "it is"
+
+[[level]]
+label = "fail"
+description = "it is not"
+
+[decoding]
+rationale_chars = 60
+"#;
+
+fn command(traces: &Path, rubric: &Path, mode: &str, out: &Path) -> std::process::Command {
     let mut command = assize();
     command
         .arg("judge")
@@ -101,11 +132,11 @@ fn command(traces: &Path, out: &Path) -> std::process::Command {
 }
 
 /// Traces of different lengths, so that verdicts come out of order.
-fn items() -> String {
-    (0..ITEMS)
+fn traces_of(items: usize) -> String {
+    (0..items)
         .map(|at| {
             let context =
-                "The depot in Harrow opens at eight and closes at five. ".repeat(1 + at % 5);
+                "The depot in Harrow opens at eight and closes at five. ".repeat(1 + at % 3);
             format!(
                 "{}\n",
                 serde_json::json!({

@@ -164,6 +164,7 @@ impl Case {
             settings: SettingsDescription {
                 mode: "rationale".into(),
                 exact: false,
+                context: None,
                 traces: vec![],
                 map: vec![],
                 limit: None,

@@ -3,6 +3,7 @@
 //! The brute force knows no trie, no branch and no page sharing: it spells labels with every token of the vocabulary whose
 //! bytes fit, and runs each history from its start.
 
+mod common;
 mod reference;
 
 use assize::ask::{Answerer, Ask, Decoding, Field, FieldValue, Labels, Prompt, Shape};

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use vocabularies::{gemma, qwen, shared, smollm, tokenizer_of, vocabulary};
 
+mod common;
 mod vocabularies;
 
 /// The texts and ids of a golden pair.
@@ -17,7 +18,10 @@ fn golden(name: &str) -> Option<Vec<(String, Vec<u32>)>> {
     let [input, output] =
         ["inp", "out"].map(|end| shared().join(format!("ggml-vocab-{name}.gguf.{end}")));
     if !input.is_file() || !output.is_file() {
-        println!("skipped: the {name} golden needs its .inp and .out in ../shared/data/tokenizers");
+        common::skip(
+            name,
+            "its .inp and .out are not in ../shared/data/tokenizers",
+        );
         return None;
     }
     let texts = std::fs::read_to_string(input).expect("the texts are UTF-8");
@@ -174,7 +178,7 @@ fn shared_texts() -> Vec<String> {
     ] {
         match std::fs::read_to_string(shared().join("..").join(file)) {
             Ok(text) => texts.extend(text.lines().take(1_000).map(str::to_owned)),
-            Err(_) => println!("skipped: the texts of ../shared/data/{file}"),
+            Err(_) => common::skip("round trips", &format!("../shared/data/{file} is not here")),
         }
     }
     texts

@@ -108,6 +108,21 @@ impl Matrix {
         })
     }
 
+    /// Bytes of memory that weights `[outputs, inputs]` of this type will take when they are packed.
+    pub fn packed_bytes(quant: Quant, outputs: usize, inputs: usize) -> u64 {
+        // Bits of 32 inputs of one output: codes, scales, offsets and a level.
+        let group = match pack::layout(quant) {
+            Some(layout) => {
+                let codes = if layout.nibbles { 128 } else { 256 };
+                let floats = layout.scales * if layout.zero.is_none() { 2 } else { 1 } + 1;
+                codes + 32 * floats
+            }
+            None => 256 * quant.block_bytes(),
+        };
+        let weights = (outputs.next_multiple_of(PANEL) as u64).saturating_mul(inputs as u64);
+        weights.saturating_mul(group as u64) / 256
+    }
+
     /// The type that the weights had in their file.
     pub fn quant(&self) -> Quant {
         self.quant

@@ -93,8 +93,8 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     }
     let threads = globals.prepare()?;
     let located = find_model(&args.model, globals, console)?;
-    let model =
-        ModelFile::open(located.path()).with_context(|| located.path().display().to_string())?;
+    let model = ModelFile::open(located.path(), located.template())
+        .with_context(|| located.path().display().to_string())?;
     let settings = args.engine.settings();
     let memory = model.plan(&settings)?;
     let loaded = load(model, &settings, &memory, &located, console, threads)?;

@@ -55,7 +55,9 @@ impl Fault {
                 Some(PipelineError::Journal(journal)) => Some(journal),
                 _ => cause.downcast_ref::<JournalError>(),
             };
-            if let Some(journal) = journal {
+            if let Some(journal) = journal
+                && !matches!(journal, JournalError::Io { .. })
+            {
                 return Fault::usage(journal.to_string(), journal.hint());
             }
             if let Some(FetchError::NoSource { .. } | FetchError::Io { .. }) =

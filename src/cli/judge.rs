@@ -69,7 +69,8 @@ pub struct Args {
     pub engine: EngineArguments,
 }
 
-/// Options of the engine; of these only --exact changes verdicts.
+/// Options of the engine. No verdict depends on them but for --exact, and for --context with a model that has two sets of
+/// rotation factors (Phi 3).
 #[derive(Clone, Debug, clap::Args)]
 pub struct EngineArguments {
     /// Most items in a batch.
@@ -87,6 +88,9 @@ pub struct EngineArguments {
     /// Memory for the KV cache in MiB; by default half of what is free beside the weights.
     #[arg(long, value_name = "MIB")]
     pub cache_memory: Option<u64>,
+    /// Longest prompt and answer in tokens; by default the model's context (for Phi 3, 4096).
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub context: Option<u32>,
 }
 
 impl EngineArguments {
@@ -100,6 +104,7 @@ impl EngineArguments {
             cache_bytes: self
                 .cache_memory
                 .map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
+            context: self.context.map(|tokens| tokens as usize),
         }
     }
 }
@@ -121,6 +126,9 @@ pub enum FormatArgument {
     /// Comma-separated values with a header.
     Csv,
 }
+
+/// How long after an interrupt the process may still be there.
+const PATIENCE: Duration = Duration::from_millis(1800);
 
 /// Judges. Returns the exit code.
 ///
@@ -156,8 +164,8 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let threads = globals.prepare()?;
 
     let located = find_model(&args.model, globals, console)?;
-    let model =
-        ModelFile::open(located.path()).with_context(|| located.path().display().to_string())?;
+    let model = ModelFile::open(located.path(), located.template())
+        .with_context(|| located.path().display().to_string())?;
     let Some(template_digest) = model.template_digest().map(String::from) else {
         let message = format!("{} has no chat template", located.path().display());
         return Err(Fault::usage(
@@ -192,6 +200,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         settings: SettingsDescription {
             mode: mode.name().into(),
             exact: args.engine.exact,
+            context: args.engine.context.map(|tokens| tokens as usize),
             traces: args
                 .traces
                 .iter()
@@ -228,7 +237,8 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         console.say(format!("{shown}: {settled} items are settled already"));
     }
     let loaded = load(model, &settings, &memory, &located, console, threads)?;
-    let interrupt = watch_interrupts()?;
+    let hint = format!("to go on, run: {}", resume_command(args, &folder));
+    let interrupt = watch_interrupts(*console, hint.clone())?;
     let mut meter = Meter::new(total, globals.quiet);
     let mut engine = loaded.engine;
     let format = Arc::new(Pointwise {
@@ -260,10 +270,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
             "interrupted: {} settled, the rest is not judged",
             run.settled()
         ));
-        console.say(format!(
-            "\nhint: to go on, run: {}",
-            resume_command(args, &folder)
-        ));
+        console.say(format!("\nhint: {hint}"));
         return Ok(INTERRUPTED);
     }
     if run.keys.is_empty() {
@@ -373,14 +380,23 @@ fn report(
     Ok(summary)
 }
 
-/// The first interrupt sets the flag; the second ends the process at once, which loses nothing that is settled.
-fn watch_interrupts() -> Result<Arc<AtomicBool>> {
+/// The first interrupt sets the flag; the second, or [`PATIENCE`] after the first, ends the process. A pass over a large
+/// model can't be broken off, and ending it loses nothing: every settled verdict is in its file already.
+fn watch_interrupts(console: Console, hint: String) -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let set = flag.clone();
     ctrlc::set_handler(move || {
         if set.swap(true, Ordering::SeqCst) {
             std::process::exit(i32::from(INTERRUPTED));
         }
+        let hint = hint.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(PATIENCE);
+            console.say(format!(
+                "\ninterrupted: what was settled is kept, the rest is not judged\n\nhint: {hint}"
+            ));
+            std::process::exit(i32::from(INTERRUPTED));
+        });
     })?;
     Ok(flag)
 }

@@ -64,21 +64,16 @@ impl Prefix {
         Some((child, self.nodes[child].as_ref()?.page))
     }
 
-    /// Number of pages, from the root on, in which `tokens` are cached; at most `limit` pages. Not counted as a use.
-    pub fn cached(&self, tokens: &[u32], limit: usize) -> usize {
+    /// The pages, from the root on, in which `tokens` are cached; at most `limit` pages. Not counted as a use.
+    pub fn cached(&self, tokens: &[u32], limit: usize) -> impl Iterator<Item = PageId> {
         let mut node = ROOT;
-        let mut found = 0;
-        for page in tokens.chunks_exact(PAGE).take(limit) {
-            match self.nodes[node]
-                .as_ref()
-                .and_then(|node| node.children.get(page))
-            {
-                Some(child) => node = *child,
-                None => break,
-            }
-            found += 1;
-        }
-        found
+        tokens
+            .chunks_exact(PAGE)
+            .take(limit)
+            .map_while(move |page| {
+                node = *self.nodes[node].as_ref()?.children.get(page)?;
+                Some(self.nodes[node].as_ref()?.page)
+            })
     }
 
     /// Puts a filled page under `node`. The tree retains it, unless it has these tokens already: then the answer names
@@ -197,9 +192,13 @@ mod tests {
         let (_, page_ab) = add(&mut prefix, a, 2);
         let (_, page_c) = add(&mut prefix, ROOT, 3);
         let (_, page_d) = add(&mut prefix, ROOT, 4);
-        assert_eq!(prefix.cached(&[tokens(1), tokens(2)].concat(), 9), 2);
-        assert_eq!(prefix.cached(&[tokens(1), tokens(2)].concat(), 1), 1);
-        assert_eq!(prefix.cached(&[tokens(1), tokens(3)].concat(), 9), 1);
+        let cached = |letters: [u32; 2], limit| {
+            let tokens = letters.map(tokens).concat();
+            prefix.cached(&tokens, limit).collect::<Vec<_>>()
+        };
+        assert_eq!(cached([1, 2], 9), [page_a, page_ab]);
+        assert_eq!(cached([1, 2], 1), [page_a]);
+        assert_eq!(cached([1, 3], 9), [page_a]);
         pages.retain(page_c);
         prefix.child(a, &tokens(2));
         assert_eq!(prefix.idle(&pages), 3);

@@ -12,7 +12,7 @@ use crate::engine::EngineSettings;
 use crate::engine::pages::Pages;
 use crate::engine::prefix::Prefix;
 use crate::engine::sequence::{Fork, Sequence};
-use crate::model::batch::PAGE;
+use crate::model::batch::{PAGE, PageId};
 use std::collections::HashSet;
 
 /// What one sequence does in a pass; `sequence` is its index among the running ones.
@@ -85,8 +85,14 @@ impl Scheduler {
         if running.len() == 0 {
             return true;
         }
+        // Cached pages that nobody uses are among the idle ones already.
+        let in_use = |page: &PageId| self.pages.references(*page) > 1;
         let cached = match self.settings.prefix_cache {
-            true => self.prefix.cached(sequence.tokens(), sequence.sharable()),
+            true => self
+                .prefix
+                .cached(sequence.tokens(), sequence.sharable())
+                .filter(in_use)
+                .count(),
             false => 0,
         };
         let lacking = |sequence: &Sequence| sequence.missing(sequence.tokens().len());

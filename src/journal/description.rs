@@ -13,7 +13,7 @@ pub struct ModelDescription {
     pub name: String,
     /// The files' names.
     pub files: Vec<String>,
-    /// sha256 in hex of each file, in the same order.
+    /// sha256 in hex of the file; of a split model, that of the list of its files' own.
     pub sha256: Vec<String>,
 }
 
@@ -35,6 +35,8 @@ pub struct SettingsDescription {
     pub mode: String,
     /// Whether activations stay in 32 bits.
     pub exact: bool,
+    /// Longest sequence in tokens, where one was asked for.
+    pub context: Option<usize>,
     /// The traces as given.
     pub traces: Vec<String>,
     /// The mapping of fields as given.
@@ -80,7 +82,7 @@ pub struct RunDescription {
 
 impl RunDescription {
     /// What decides the verdicts: names and values.
-    fn identity(&self) -> [(&'static str, String); 11] {
+    fn identity(&self) -> [(&'static str, String); 12] {
         [
             ("assize version", self.assize.clone()),
             ("model sha256", self.model.sha256.join(" ")),
@@ -93,6 +95,7 @@ impl RunDescription {
             ("device", self.device.clone()),
             ("mode", self.settings.mode.clone()),
             ("exact", self.settings.exact.to_string()),
+            ("context", context_name(self.settings.context)),
         ]
     }
 
@@ -129,6 +132,7 @@ impl RunDescription {
         let settings = Digest::new("assize settings")
             .field(&self.settings.mode)
             .field(self.settings.exact.to_string())
+            .field(context_name(self.settings.context))
             .field(self.seed.to_le_bytes());
         Digest::new("assize key")
             .field(item_digest)
@@ -138,6 +142,10 @@ impl RunDescription {
             .field(settings.bytes())
             .hex()
     }
+}
+
+fn context_name(context: Option<usize>) -> String {
+    context.map_or_else(|| "the model's".into(), |tokens| tokens.to_string())
 }
 
 /// A digest is told by its first digits.
@@ -176,6 +184,7 @@ pub(super) mod tests {
             settings: SettingsDescription {
                 mode: "rationale".into(),
                 exact: false,
+                context: None,
                 traces: vec!["a.jsonl".into()],
                 map: vec![],
                 limit: None,
@@ -203,6 +212,7 @@ pub(super) mod tests {
         check(|other| other.settings.limit = Some(1), true, true);
         check(|other| other.seed = 1, false, false);
         check(|other| other.settings.exact = true, false, false);
+        check(|other| other.settings.context = Some(4096), false, false);
         check(
             |other| other.settings.mode = "score-only".into(),
             false,

@@ -20,7 +20,7 @@ pub enum FailureKind {
     NonFiniteLogits,
     /// The output was not complete in time.
     Length,
-    /// A fault of ours. The only kind that is tried again when a run is resumed: every other one would only repeat.
+    /// A fault of ours.
     Engine,
 }
 
@@ -204,12 +204,13 @@ pub enum RowOutcome {
 }
 
 impl Row {
-    /// Whether the item need not be tried again.
+    /// Whether the item need not be tried again. A fault of ours may be gone when a run is resumed, and a prompt that did
+    /// not fit may have been short of memory; every other failure would only repeat.
     pub fn settled(&self) -> bool {
         !matches!(
             self.outcome,
             RowOutcome::Failed {
-                kind: FailureKind::Engine,
+                kind: FailureKind::Engine | FailureKind::ContextOverflow,
                 ..
             }
         )

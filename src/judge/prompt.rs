@@ -145,7 +145,9 @@ pub fn messages(rubric: &Rubric, reasons: bool, sections: &Sections<'_>) -> Vec<
 /// sha256 in hex of the wording that surrounds rubric and item, so that a run is not resumed under another wording.
 pub fn digest(rubric: &Rubric, reasons: bool) -> String {
     let probe = Sections {
-        sections: vec![("ANSWER".into(), "probe")],
+        sections: ["INPUT", "CONTEXT 1", "REFERENCE", "ANSWER"]
+            .map(|name| (name.to_string(), "probe"))
+            .to_vec(),
         empty_context: true,
     };
     let mut digest = Digest::new("assize prompt");
@@ -198,8 +200,8 @@ fn instructions(rubric: &Rubric, reasons: bool) -> String {
         let _ = writeln!(
             text,
             "- Reply with one JSON object: \"rationale\" says in one or two sentences what decides the question; \
-             \"evidence\" quotes up to {} passages of the ANSWER that it rests on, word for word (an empty list where \
-             there are none); \"{field}\" is {levels}.\n\
+             \"evidence\" quotes up to {} passages of the ANSWER that it rests on, word for word (an empty list \
+             only where the ANSWER has no words); \"{field}\" is {levels}.\n\
              - Write it on one line, without a space after a colon or a comma: \
              {{\"rationale\":\"…\",\"evidence\":[\"…\"],\"{field}\":{place}}}",
             rubric.decoding.quotes,

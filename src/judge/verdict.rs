@@ -14,13 +14,32 @@ pub struct Quote {
 }
 
 impl Quote {
-    /// Finds `quote` in `answer` at or after `from`, or anywhere where it does not come again.
+    /// Finds `quote` in `answer`: whole words before parts of words, then what begins at or after `from` before what
+    /// comes earlier, then the first.
     pub fn find(answer: &str, quote: &str, from: usize) -> Option<Quote> {
-        let later = answer
-            .get(from..)
-            .and_then(|rest| rest.find(quote))
-            .map(|at| at + from);
-        let start = later.or_else(|| answer.find(quote))?;
+        let touches = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
+        let whole = |at: usize| {
+            let (before, rest) = answer.split_at(at);
+            let joined_before =
+                touches(before.chars().next_back()) && touches(quote.chars().next());
+            let joined_after =
+                touches(quote.chars().next_back()) && touches(rest[quote.len()..].chars().next());
+            !joined_before && !joined_after
+        };
+        // Occurrences may overlap, so each search goes on one character after the last find.
+        let mut occurrences = Vec::new();
+        let mut after = 0;
+        while let Some(at) = answer.get(after..).and_then(|rest| rest.find(quote)) {
+            let at = after + at;
+            occurrences.push(at);
+            let Some(letter) = answer[at..].chars().next() else {
+                break;
+            };
+            after = at + letter.len_utf8();
+        }
+        let start = occurrences
+            .into_iter()
+            .min_by_key(|at| (!whole(*at), *at < from, *at))?;
         Some(Quote {
             quote: quote.to_string(),
             start,

@@ -25,8 +25,9 @@ pub struct LoadOptions<'a> {
     pub precision: Precision,
     /// Pages of the KV cache, of 16 tokens; [`super::cache::page_bytes`] tells what one takes.
     pub pages: usize,
-    /// Longest sequence, in tokens; the model's own where absent. Where a model has two sets of rotation factors
-    /// (Phi 3), this decides once, for all sequences, which serves: the short one up to the original context.
+    /// Longest sequence, in tokens; where absent, the model's own. Where a model has two sets of rotation factors (Phi 3),
+    /// this decides once, for all sequences, which serves: the short one up to the original context, which is also what
+    /// serves where this is absent.
     pub context: Option<usize>,
     /// Told the bytes packed so far and the bytes in all.
     pub progress: Option<&'a dyn Fn(u64, u64)>,

@@ -21,18 +21,18 @@ use std::sync::Arc;
 /// See [`Decoder::load`].
 pub(super) fn decoder(store: &Store, options: &LoadOptions<'_>) -> Result<Decoder, ModelError> {
     let config = Config::from_metadata(store.metadata())?;
-    let context = options.context.unwrap_or(config.context);
+    let loader = Loader {
+        config: &config,
+        tensors: Tensors::new(store, options.progress),
+        precision: options.precision,
+    };
+    let context = options.context.unwrap_or_else(|| loader.usual_context());
     if context == 0 || context > config.context {
         let made = config.context;
         return Err(ModelError::Options(format!(
             "a context of {context} was asked, but the model was made for {made}"
         )));
     }
-    let loader = Loader {
-        config: &config,
-        tensors: Tensors::new(store, options.progress),
-        precision: options.precision,
-    };
 
     let table = [config.vocabulary, config.hidden];
     let embedding = loader.tensors.matrix(names::EMBEDDING, table)?;
@@ -252,6 +252,20 @@ impl Loader<'_> {
         })
     }
 
+    /// Whether the file brings one set of rotation factors for short sequences and one for long ones.
+    fn has_two_ropes(&self) -> bool {
+        self.tensors.has(names::ROPE_FACTORS_LONG) || self.tensors.has(names::ROPE_FACTORS_SHORT)
+    }
+
+    /// The model's own context; where there are two sets of factors, the one up to which the short set serves, since that is
+    /// what a model sees in training when a prompt is short.
+    fn usual_context(&self) -> usize {
+        match self.has_two_ropes() {
+            true => self.config.context.min(self.config.rope.original_context),
+            false => self.config.context,
+        }
+    }
+
     /// The frequencies of full attention, with the factors per dimension that the file brings.
     fn frequencies(&self, context: usize) -> Result<Frequencies, ModelError> {
         let rope = &self.config.rope;
@@ -275,9 +289,7 @@ impl Loader<'_> {
                 None,
             ));
         }
-        if !self.tensors.has(names::ROPE_FACTORS_LONG)
-            && !self.tensors.has(names::ROPE_FACTORS_SHORT)
-        {
+        if !self.has_two_ropes() {
             return Ok(Frequencies::new(rope, None, None));
         }
         let (long, short) = (

@@ -9,14 +9,14 @@ use crate::model::batch::PAGE;
 use crate::model::cache::page_bytes;
 use crate::model::config::Config;
 use crate::model::decoder::{Decoder, LoadOptions};
-use crate::tokenizer::{ChatTemplate, Tokenizer};
-use crate::weights::Store;
+use crate::tokenizer::{ChatTemplate, Tokenizer, TokenizerError};
+use crate::weights::{Store, TensorView};
 use anyhow::{Context as _, Result, bail};
-use assize_kernels::Precision;
+use assize_kernels::{Matrix, Precision};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How an engine is set up. Only `exact` changes verdicts.
+/// How an engine is set up. Only `exact` changes verdicts, and `context` those of a model with two sets of rotation factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JudgeSettings {
     /// Whether activations and cache stay in 32 bits.
@@ -29,6 +29,8 @@ pub struct JudgeSettings {
     pub prefix_cache: bool,
     /// Memory for the KV cache in bytes; a share of what is free where absent.
     pub cache_bytes: Option<u64>,
+    /// Longest sequence in tokens; see [`LoadOptions`].
+    pub context: Option<usize>,
 }
 
 impl Default for JudgeSettings {
@@ -39,6 +41,7 @@ impl Default for JudgeSettings {
             prefill_chunk: 256,
             prefix_cache: true,
             cache_bytes: None,
+            context: None,
         }
     }
 }
@@ -87,15 +90,24 @@ pub struct Loaded {
 }
 
 impl ModelFile {
-    /// Opens the file, or the files of a split model.
+    /// Opens the file, or the files of a split model. Where the file has no chat template, the well-known one called
+    /// `template` serves, and where none is named, the one that the vocabulary proves, if it proves any.
     ///
     /// # Errors
     /// The typed error of weights, model or tokenizer.
-    pub fn open(path: &Path) -> Result<ModelFile> {
+    pub fn open(path: &Path, template: Option<&str>) -> Result<ModelFile> {
         let store = Store::open(path)?;
         let config = Config::from_metadata(store.metadata())?;
         let tokenizer = Arc::new(Tokenizer::from_metadata(store.metadata())?);
-        let template = ChatTemplate::from_metadata(store.metadata())?;
+        let own = ChatTemplate::from_metadata(store.metadata())?;
+        let template = match own.or_else(|| template.and_then(ChatTemplate::named)) {
+            Some(template) => Some(template),
+            None => match ChatTemplate::for_model(store.metadata(), &tokenizer) {
+                Ok(template) => Some(template),
+                Err(TokenizerError::NoTemplate) => None,
+                Err(error) => return Err(error.into()),
+            },
+        };
         Ok(ModelFile {
             store,
             config,
@@ -114,6 +126,17 @@ impl ModelFile {
         self.template.as_ref().map(ChatTemplate::digest)
     }
 
+    /// Bytes that the weights will take in memory.
+    fn packed_bytes(&self) -> u64 {
+        let of = |view: TensorView<'_>| match view.shape {
+            [rows @ .., columns] if !rows.is_empty() => {
+                Matrix::packed_bytes(view.quant, rows.iter().product(), *columns)
+            }
+            _ => 2 * view.bytes.len() as u64,
+        };
+        self.store.tensors().map(|(_, view)| of(view)).sum()
+    }
+
     /// Decides how much memory the KV cache takes, before any weight is read.
     ///
     /// # Errors
@@ -121,7 +144,7 @@ impl ModelFile {
     pub fn plan(&self, settings: &JudgeSettings) -> Result<Memory> {
         let page = page_bytes(&self.config, settings.precision()).max(1) as u64;
         let free = free_memory();
-        let weights = self.store.byte_len();
+        let weights = self.packed_bytes();
         // Where the system does not tell what is free, a gibibyte is a guess that hurts nobody.
         let default = || free.map_or(1 << 30, |free| cache_share(free.saturating_sub(weights)));
         let budget = settings.cache_bytes.unwrap_or_else(default);
@@ -156,7 +179,7 @@ impl ModelFile {
         let options = LoadOptions {
             precision: settings.precision(),
             pages: memory.pages,
-            context: None,
+            context: settings.context,
             progress,
         };
         let decoder = Decoder::load(&self.store, &options)?;
@@ -174,5 +197,23 @@ impl ModelFile {
             engine: Engine::new(Box::new(decoder), Box::new(frontend), engine_settings),
             weight_bytes,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::manifest;
+
+    #[test]
+    fn templates_that_manifests_name_exist() {
+        let named: Vec<&str> = manifest::all()
+            .iter()
+            .filter_map(|manifest| manifest.template.as_deref())
+            .collect();
+        assert!(!named.is_empty());
+        for name in named {
+            assert!(ChatTemplate::named(name).is_some(), "{name}");
+        }
     }
 }

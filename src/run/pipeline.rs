@@ -1,6 +1,7 @@
 //! The loop above the engine: items become evaluations, their asks go to the answerer, and what is settled is written.
 //!
-//! A bounded window of evaluations is open at a time, so that batches stay full and memory does not grow with the file.
+//! A bounded window of evaluations is open at a time, so that batches stay full. What is kept of a settled item is its key and
+//! its row of the table, not its text.
 //! Knows no model and no terminal.
 
 use crate::ask::{Answer, Answerer, Failure, Progress, Ticket};

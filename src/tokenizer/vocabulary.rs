@@ -179,8 +179,28 @@ pub(super) const END_PIECES: [&str; 13] = [
     "</s>",
 ];
 
-/// Markers of other modalities that some converters type as text: they steer the model all the same.
-const STEERING_PIECES: [&str; 3] = ["<start_of_image>", "<end_of_image>", "<image_soft_token>"];
+/// Markers of turns, tools and other modalities that some converters type as text: they steer the model all the same.
+const STEERING_PIECES: [&str; 19] = [
+    "<start_of_turn>",
+    "[INST]",
+    "[/INST]",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_CALLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "<think>",
+    "</think>",
+    "<start_of_image>",
+    "<end_of_image>",
+    "<image_soft_token>",
+];
 
 /// Mends two habits of converters: markup that steers the model is not always typed as control, and padding of the
 /// embedding table is sometimes typed as user-defined text.

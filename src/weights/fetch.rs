@@ -98,6 +98,11 @@ impl Located {
         &self.files[0]
     }
 
+    /// The well-known chat template that the manifest names for files without one.
+    pub fn template(&self) -> Option<&'static str> {
+        self.manifest?.template.as_deref()
+    }
+
     fn new(files: Vec<(PathBuf, String)>, manifest: Option<&'static Manifest>) -> Located {
         let sha256 = match &files[..] {
             [(_, sha256)] => sha256.clone(),

@@ -32,6 +32,9 @@ pub struct Manifest {
     pub quantization: String,
     /// Which prompt the model expects and in which form it answers.
     pub contract: Contract,
+    /// The well-known chat template that serves where the file has none: `llama-2`.
+    #[serde(default)]
+    pub template: Option<String>,
     /// Where the sha256 of the files comes from, if they are pinned.
     pub pinned_from: Option<String>,
     /// Recommended decoding settings.

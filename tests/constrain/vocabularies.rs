@@ -85,7 +85,7 @@ pub fn real(test: &str, name: &str) -> Option<Vocabulary> {
     let file = format!("ggml-vocab-{name}.gguf");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/tokenizers");
     read(&folder.join(&file)).or_else(|| {
-        println!("skipped: {test} needs {file}");
+        crate::common::skip(test, &format!("needs {file}"));
         None
     })
 }
@@ -104,7 +104,7 @@ pub fn fetched(test: &str, model: &str) -> Option<Vocabulary> {
         .map(|file| file.path())
         .find(|file| file.extension().is_some_and(|end| end == "gguf"));
     file.and_then(|file| read(&file)).or_else(|| {
-        println!("skipped: {test} needs the model {model}");
+        crate::common::skip(test, &format!("needs the model {model}"));
         None
     })
 }

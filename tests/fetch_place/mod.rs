@@ -79,7 +79,7 @@ impl Place {
             .args(["-m", "pip", "--version"])
             .output();
         if !version.is_ok_and(|output| output.status.success()) {
-            println!("skipped: {test} needs python3 with pip");
+            crate::common::skip(test, "needs python3 with pip");
             return false;
         }
         let wheels = self.path("wheels");

@@ -185,7 +185,7 @@ pub fn cached_model(test: &str, name: &str) -> Option<PathBuf> {
         return Some(file);
     }
     if name != "smollm2-135m-instruct" {
-        println!("skipped: {test} needs the model {name} (`assize fetch {name}`)");
+        crate::common::skip(test, &format!("{name} is not here (assize fetch {name})"));
         return None;
     }
     let fetched = FetchOptions::from_environment(false, &Silent)
@@ -193,7 +193,7 @@ pub fn cached_model(test: &str, name: &str) -> Option<PathBuf> {
     match fetched {
         Ok(located) => Some(located.path().to_owned()),
         Err(error) => {
-            println!("skipped: {test} needs the model {name}: {error}");
+            crate::common::skip(test, &format!("{name} could not be fetched: {error}"));
             None
         }
     }

@@ -48,7 +48,7 @@ pub fn vocabulary(name: &str) -> Option<Tokenizer> {
 pub fn model(test: &str, name: &str, file: &str) -> Option<Store> {
     let path = cached_model(name, file);
     if path.is_none() {
-        println!("skipped: {test} needs the model {name} (assize fetch {name})");
+        crate::common::skip(test, &format!("{name} is not here (assize fetch {name})"));
     }
     path.map(|path| Store::open(&path).expect("the model opens"))
 }
