@@ -117,17 +117,11 @@ fn command(traces: &Path, rubric: &Path, mode: &str, out: &Path) -> std::process
     command
         .arg("judge")
         .arg(traces)
-        .args([
-            "--rubric",
-            "examples/grounded.toml",
-            "--model",
-            common::TEST_MODEL,
-            "--mode",
-            "score-only",
-        ])
+        .arg("--rubric")
+        .arg(rubric)
+        .args(["--model", common::TEST_MODEL, "--mode", mode])
         .args(["--offline", "--max-batch", "2", "--quiet", "--out"])
-        .arg(out)
-        .current_dir(env!("CARGO_MANIFEST_DIR"));
+        .arg(out);
     command
 }
 
