@@ -8,6 +8,7 @@ use assize::journal::{
     SettingsDescription,
 };
 use assize::judge::{Mode, Pointwise, Rubric, prompt};
+use assize::run::feed::Fed;
 use assize::run::{Pipeline, PipelineError, Run};
 use assize::trace::{FieldMap, open};
 use std::path::Path;
@@ -215,7 +216,10 @@ impl Case {
             interrupt: &flag,
             grace: Duration::ZERO,
         };
-        Ok((pipeline.run(traces, &mut |_| ())?, opened.torn))
+        Ok((
+            pipeline.run(traces.map(Fed::Item), &mut |_| ())?,
+            opened.torn,
+        ))
     }
 
     fn verdicts(&self, out: &Path) -> String {
@@ -398,6 +402,8 @@ fn an_engine_that_loses_asks_is_told_apart_from_one_that_works() {
         FieldMap::default(),
     )
     .unwrap();
-    let error = pipeline.run(traces, &mut |_| ()).unwrap_err();
+    let error = pipeline
+        .run(traces.map(Fed::Item), &mut |_| ())
+        .unwrap_err();
     assert!(matches!(error, PipelineError::Lost(2)), "{error}");
 }

@@ -1,6 +1,7 @@
 //! `assize fetch`: brings models by name to this disk. The bar, the lines and the table are drawn here; the work is
 //! [`crate::weights::fetch`]'s.
 
+use super::style::line_of_stderr;
 use crate::weights::FetchError;
 use crate::weights::fetch::{FetchOptions, fetch};
 use crate::weights::manifest::{self, Kind, Manifest};
@@ -51,7 +52,10 @@ pub fn run(args: &Args, json: bool, quiet: bool, offline: bool) -> anyhow::Resul
         }
         if !quiet {
             let licence = &manifest.licence;
-            eprintln!("{}: here and checked (licence: {licence})", manifest.name);
+            line_of_stderr(format!(
+                "{}: here and checked (licence: {licence})",
+                manifest.name
+            ));
         }
     }
     Ok(())
@@ -144,7 +148,7 @@ impl Progress for Bar {
                 .with_style(style.progress_chars("=> "))
                 .with_message(label.to_owned());
         } else if let Some(total) = total.filter(|total| *total > 50_000_000) {
-            eprintln!("{label} ({})", size(total));
+            line_of_stderr(format!("{label} ({})", size(total)));
         }
     }
 
@@ -159,12 +163,12 @@ impl Progress for Bar {
                 .total
                 .map(|total| format!(" of {}", size(total)))
                 .unwrap_or_default();
-            eprintln!(
+            line_of_stderr(format!(
                 "{}: {}{of}, {}/s",
                 state.label,
                 size(done),
                 size(rate as u64)
-            );
+            ));
         }
     }
 
@@ -176,7 +180,7 @@ impl Progress for Bar {
 
     fn note(&self, line: &str) {
         let state = self.state.borrow();
-        state.bar.suspend(|| eprintln!("{line}"));
+        state.bar.suspend(|| line_of_stderr(line));
     }
 }
 

@@ -1,7 +1,7 @@
 //! `assize judge`: files of traces and a rubric go in, verdicts come out.
 
 use super::Globals;
-use super::fault::{Fault, INTERRUPTED, SOME_FAILED, USAGE};
+use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::fetch::Bar;
 use super::meter::Meter;
 use super::style::{Console, bytes, this_command};
@@ -11,6 +11,7 @@ use crate::journal::{
 use crate::judge::rubric::Scale;
 use crate::judge::{Mode, Pointwise, Rubric, prompt};
 use crate::report::{Summary, table};
+use crate::run::feed::{Fed, feed};
 use crate::run::{JudgeSettings, Loaded, Memory, ModelFile, Pipeline};
 use crate::trace::{self, FieldMap, TraceFormat};
 use crate::weights::fetch::{FetchOptions, Located, locate};
@@ -50,8 +51,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Judge the first N lines only.
-    #[arg(long, value_name = "N")]
-    pub limit: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
     /// Seed, for rubrics with a temperature.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub seed: u64,
@@ -86,7 +87,7 @@ pub struct EngineArguments {
     #[arg(long)]
     pub exact: bool,
     /// Memory for the KV cache in MiB; by default half of what is free beside the weights.
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     pub cache_memory: Option<u64>,
     /// Longest prompt and answer in tokens; by default the model's context (for Phi 3, 4096).
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
@@ -152,14 +153,12 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
             "give paths of .jsonl or .csv files, or --format",
         )
     })?;
-    let total =
-        trace::count(&args.traces, format).map(|count| count.min(args.limit.unwrap_or(usize::MAX)));
+    let limit = args.limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    });
+    let total = trace::count(&args.traces, format).map(|count| count.min(limit));
     if total == Some(0) {
-        return Err(Fault::usage(
-            "the traces hold no item",
-            "each line is one item, such as {\"answer\": …}",
-        )
-        .into());
+        return Err(no_item().into());
     }
     let threads = globals.prepare()?;
 
@@ -207,7 +206,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
                 .map(|path| path.display().to_string())
                 .collect(),
             map: args.maps.clone(),
-            limit: args.limit,
+            limit: args.limit.map(|_| limit),
             max_batch: args.engine.max_batch as usize,
             prefill_chunk: args.engine.prefill_chunk as usize,
             prefix_cache: !args.engine.no_prefix_cache,
@@ -256,7 +255,12 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         interrupt: &interrupt,
         grace: Duration::from_millis(1000),
     };
-    let items = traces.take(args.limit.unwrap_or(usize::MAX));
+    let items = traces.take(limit);
+    let whole = |path: &PathBuf| path.as_os_str() != "-" && path.is_file();
+    let items: Box<dyn Iterator<Item = Fed>> = match args.traces.iter().all(whole) {
+        true => Box::new(items.map(Fed::Item)),
+        false => Box::new(feed(items)),
+    };
     let run = pipeline.run(items, &mut |run| meter.show(run))?;
     console.say(meter.finish(&run));
 
@@ -274,9 +278,16 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         return Ok(INTERRUPTED);
     }
     if run.keys.is_empty() {
-        return Ok(USAGE);
+        return Err(no_item().into());
     }
     Ok(if summary.failed() > 0 { SOME_FAILED } else { 0 })
+}
+
+fn no_item() -> Fault {
+    Fault::usage(
+        "the traces hold no item",
+        "each line is one item, such as {\"answer\": …}",
+    )
 }
 
 /// Reads and checks the rubric.

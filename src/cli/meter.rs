@@ -1,6 +1,6 @@
 //! The progress of a run on stderr: a bar on a terminal, else a plain line now and then.
 
-use super::style::duration;
+use super::style::{duration, line_of_stderr};
 use crate::run::Run;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal as _;
@@ -60,7 +60,7 @@ impl Meter {
                 .total
                 .map(|total| format!("/{total}"))
                 .unwrap_or_default();
-            eprintln!("{}{of} items  {}", run.settled(), self.line(run));
+            line_of_stderr(format!("{}{of} items  {}", run.settled(), self.line(run)));
         }
     }
 

@@ -1,6 +1,7 @@
 //! How assize speaks on stderr: plain lines without colour, errors with a hint after a blank line.
 
 use super::fault::Fault;
+use std::io::Write as _;
 
 /// Says things on stderr.
 #[derive(Clone, Copy, Debug)]
@@ -18,17 +19,22 @@ impl Console {
     /// A line that helps, and that nothing depends on.
     pub fn say(&self, line: impl AsRef<str>) {
         if !self.quiet {
-            eprintln!("{}", line.as_ref());
+            line_of_stderr(line.as_ref());
         }
     }
 
     /// An error.
     pub fn error(&self, fault: &Fault) {
-        eprintln!("error: {}", fault.message);
+        line_of_stderr(format!("error: {}", fault.message));
         if !fault.hint.is_empty() {
-            eprintln!("\nhint: {}", fault.hint);
+            line_of_stderr(format!("\nhint: {}", fault.hint));
         }
     }
+}
+
+/// Writes a line on stderr. Where that can't be written to, nobody reads it, and the work goes on.
+pub fn line_of_stderr(line: impl AsRef<str>) {
+    let _ = writeln!(std::io::stderr(), "{}", line.as_ref());
 }
 
 /// A number of bytes in binary units, for people.

@@ -66,6 +66,10 @@ impl Journal {
                         differences,
                     });
                 }
+                // What may change between a run and its resumption is kept as it was last.
+                if earlier != *description {
+                    write_description(folder, description)?;
+                }
             }
             None if scan.whole > 0 => {
                 return Err(JournalError::NoDescription(folder.to_path_buf()));

@@ -204,13 +204,14 @@ pub enum RowOutcome {
 }
 
 impl Row {
-    /// Whether the item need not be tried again. A fault of ours may be gone when a run is resumed, and a prompt that did
-    /// not fit may have been short of memory; every other failure would only repeat.
+    /// Whether the item need not be tried again. A fault of ours may be gone when a run is resumed, a prompt that did not
+    /// fit may have been short of memory, and to look at a bad line again costs nothing; every other failure would only
+    /// repeat.
     pub fn settled(&self) -> bool {
         !matches!(
             self.outcome,
             RowOutcome::Failed {
-                kind: FailureKind::Engine | FailureKind::ContextOverflow,
+                kind: FailureKind::Engine | FailureKind::ContextOverflow | FailureKind::Input,
                 ..
             }
         )

@@ -4,6 +4,7 @@
 //! its row of the table, not its text.
 //! Knows no model and no terminal.
 
+use super::feed::Fed;
 use crate::ask::{Answer, Answerer, Failure, Progress, Ticket};
 use crate::journal::{FailureKind, Journal, JournalError, Outcome, Record, RunDescription};
 use crate::judge::{Evaluation, Pointwise, Step, Verdict, digest};
@@ -78,6 +79,9 @@ impl Run {
     }
 }
 
+/// How long a run that has nothing to do waits for its source.
+const IDLE: Duration = Duration::from_millis(10);
+
 struct Open {
     evaluation: Evaluation,
     key: String,
@@ -90,7 +94,7 @@ impl Pipeline<'_> {
     /// What is settled by then is in the journal, and running again goes on from there.
     pub fn run(
         mut self,
-        items: impl Iterator<Item = Result<Item, ItemError>>,
+        items: impl Iterator<Item = Fed>,
         watch: &mut dyn FnMut(&Run),
     ) -> Result<Run, PipelineError> {
         let mut items = items.fuse();
@@ -109,9 +113,13 @@ impl Pipeline<'_> {
                 && refused.is_none()
                 && open.len() < self.window.max(1)
             {
-                let Some(item) = items.next() else {
-                    ended = true;
-                    break;
+                let item = match items.next() {
+                    Some(Fed::Item(item)) => item,
+                    Some(Fed::Later) => break,
+                    None => {
+                        ended = true;
+                        break;
+                    }
                 };
                 let key = self.description.key(&match &item {
                     Ok(item) => digest::item(item),
@@ -134,6 +142,10 @@ impl Pipeline<'_> {
             }
             if open.is_empty() && deadline.is_some() {
                 break;
+            }
+            if open.is_empty() {
+                std::thread::sleep(IDLE);
+                continue;
             }
             let settled = self.answerer.step();
             run.progress = self.answerer.progress();

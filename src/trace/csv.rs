@@ -5,15 +5,15 @@
 
 use super::fault::Fault;
 use serde_json::{Map, Value};
-use std::cell::Cell;
 use std::io::{self, Read};
-use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The rows of a CSV file as JSON objects.
 pub struct Rows<R> {
     reader: csv::Reader<Bounded<R>>,
-    left: Rc<Cell<usize>>,
-    carriage: Rc<Cell<Option<bool>>>,
+    left: Arc<AtomicUsize>,
+    carriage: Arc<OnceLock<bool>>,
     max_row: usize,
     header: Option<Vec<String>>,
     answer: String,
@@ -27,8 +27,8 @@ impl<R: Read> Rows<R> {
     /// Reads from `reader`; a row over about `max_row` bytes ends the file with a fault, since no reader can tell where a
     /// runaway quote should have ended. `answer` is the column that may be empty.
     pub fn new(reader: R, max_row: usize, answer: &str) -> Self {
-        let left = Rc::new(Cell::new(max_row + READ_AHEAD));
-        let carriage = Rc::new(Cell::new(None));
+        let left = Arc::new(AtomicUsize::new(max_row + READ_AHEAD));
+        let carriage = Arc::new(OnceLock::new());
         let bounded = Bounded {
             inner: reader,
             left: left.clone(),
@@ -53,13 +53,14 @@ impl<R: Read> Rows<R> {
     /// The next row's line and cells.
     fn row(&mut self) -> Option<(u64, Result<Vec<String>, Fault>)> {
         let mut record = csv::ByteRecord::new();
-        self.left.set(self.max_row + READ_AHEAD);
+        self.left
+            .store(self.max_row + READ_AHEAD, Ordering::Relaxed);
         let line = self.reader.position().line();
         match self.reader.read_byte_record(&mut record) {
             Ok(false) => None,
             Ok(true) => {
                 // The csv crate ends a row at the carriage return and counts the line feed only with the next row.
-                let behind = u64::from(self.header.is_some() && self.carriage.get() == Some(true));
+                let behind = u64::from(self.header.is_some() && self.carriage.get() == Some(&true));
                 let line = record.position().map_or(line, csv::Position::line) + behind;
                 Some((line, record.iter().map(cell).collect()))
             }
@@ -128,24 +129,24 @@ fn cell(bytes: &[u8]) -> Result<String, Fault> {
 /// A reader that gives up once a row has used up its allowance, and notes how the first line ends.
 struct Bounded<R> {
     inner: R,
-    left: Rc<Cell<usize>>,
-    carriage: Rc<Cell<Option<bool>>>,
+    left: Arc<AtomicUsize>,
+    carriage: Arc<OnceLock<bool>>,
     last: u8,
 }
 
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.left.get();
+        let left = self.left.load(Ordering::Relaxed);
         if left == 0 {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
         }
         let wanted = buffer.len().min(left);
         let count = self.inner.read(&mut buffer[..wanted])?;
-        self.left.set(left - count);
+        self.left.store(left - count, Ordering::Relaxed);
         if self.carriage.get().is_none() {
             for byte in &buffer[..count] {
                 if *byte == b'\n' {
-                    self.carriage.set(Some(self.last == b'\r'));
+                    self.carriage.get_or_init(|| self.last == b'\r');
                     break;
                 }
                 self.last = *byte;

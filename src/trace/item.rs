@@ -89,13 +89,6 @@ impl FieldMap {
             .map_or(field, |(_, path)| path)
     }
 
-    /// The mapped fields and their paths, in the order given.
-    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.paths
-            .iter()
-            .map(|(field, path)| (*field, path.as_str()))
-    }
-
     /// Builds an item from a JSON object. `name` is used where the object has no id.
     pub fn item(
         &self,
@@ -157,6 +150,13 @@ impl FieldMap {
         })
     }
 
+    /// The id of an object that may be no item otherwise, where it can be read.
+    pub fn id(&self, object: &Map<String, Value>) -> Option<String> {
+        self.find(object, "id")
+            .and_then(scalar)
+            .filter(|id| !id.is_empty())
+    }
+
     fn find<'a>(&self, object: &'a Map<String, Value>, field: &str) -> Option<&'a Value> {
         let path = self.path(field);
         // A key that holds the dots itself, such as a CSV column "response.text", comes before the way inside.
@@ -176,10 +176,11 @@ impl FieldMap {
     }
 }
 
-/// The text of a string, number or boolean.
+/// The text of a string, whole number or boolean. Any other number is not what stood in the file any more once it is read.
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
+        Value::Number(number) if number.is_f64() => None,
         Value::Number(number) => Some(number.to_string()),
         Value::Bool(value) => Some(value.to_string()),
         _ => None,
@@ -191,6 +192,7 @@ pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
+        Value::Number(number) if number.is_f64() => "a number that is not a whole one of 64 bits",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "an array",

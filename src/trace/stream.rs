@@ -35,7 +35,7 @@ pub enum OpenError {
     Format(String),
 }
 
-type Objects = Box<dyn Iterator<Item = (u64, Result<Map<String, Value>, Fault>)>>;
+type Objects = Box<dyn Iterator<Item = (u64, Result<Map<String, Value>, Fault>)> + Send>;
 
 struct Source {
     file: String,
@@ -60,7 +60,7 @@ pub fn open(
 ) -> Result<Traces, OpenError> {
     let mut sources = Vec::new();
     for path in paths {
-        let (reader, file): (Box<dyn BufRead>, String) = if path.as_os_str() == "-" {
+        let (reader, file): (Box<dyn BufRead + Send>, String) = if path.as_os_str() == "-" {
             (
                 Box::new(BufReader::new(std::io::stdin())),
                 "standard input".into(),
@@ -94,12 +94,16 @@ pub fn open(
     })
 }
 
-/// Counts the lines that [`open`] would yield, or `None` where that needs more than one pass (the standard input) or
+/// Counts the lines that [`open`] would yield, or `None` where that needs more than one pass (the standard input, a pipe) or
 /// would take long (files over 256 MiB).
 pub fn count(paths: &[PathBuf], format: Option<TraceFormat>) -> Option<usize> {
     let mut total = 0;
     for path in paths {
-        if path.as_os_str() == "-" || std::fs::metadata(path).ok()?.len() > 256 << 20 {
+        if path.as_os_str() == "-" {
+            return None;
+        }
+        let metadata = std::fs::metadata(path).ok()?;
+        if !metadata.is_file() || metadata.len() > 256 << 20 {
             return None;
         }
         let mut reader = BufReader::new(File::open(path).ok()?);
@@ -118,17 +122,28 @@ pub fn count(paths: &[PathBuf], format: Option<TraceFormat>) -> Option<usize> {
 }
 
 impl Traces {
+    /// The item, or what is wrong, and with what: the item of that id where it can be read, else the line.
     fn read(
         &mut self,
         source: &Source,
         line: u64,
         object: Result<Map<String, Value>, Fault>,
-    ) -> Result<Item, Fault> {
-        let fallback = line.to_string();
-        let mut item = self.map.item(&object?, &source.file, line, fallback)?;
-        item.name = format!("{}{}", source.prefix, item.name);
+    ) -> Result<Item, (String, Fault)> {
+        let prefix = &source.prefix;
+        let unnamed = || format!("{prefix}line {line}");
+        let object = object.map_err(|fault| (unnamed(), fault))?;
+        let id = self.map.id(&object);
+        let mut item = self
+            .map
+            .item(&object, &source.file, line, line.to_string())
+            .map_err(|fault| {
+                let named = id.map(|id| format!("{prefix}{id}"));
+                let fresh = named.filter(|name| !self.names.contains_key(name));
+                (fresh.unwrap_or_else(unnamed), fault)
+            })?;
+        item.name = format!("{prefix}{}", item.name);
         match self.names.get(&item.name) {
-            Some(first) => Err(Fault::Duplicate(*first)),
+            Some(first) => Err((unnamed(), Fault::Duplicate(*first))),
             None => {
                 self.names.insert(item.name.clone(), line);
                 Ok(item)
@@ -149,12 +164,14 @@ impl Iterator for Traces {
             let Some((line, object)) = source.objects.next() else {
                 continue;
             };
-            let result = self.read(&source, line, object).map_err(|fault| ItemError {
-                file: source.file.clone(),
-                line,
-                name: format!("{}{line}", source.prefix),
-                fault,
-            });
+            let result = self
+                .read(&source, line, object)
+                .map_err(|(name, fault)| ItemError {
+                    file: source.file.clone(),
+                    line,
+                    name,
+                    fault,
+                });
             self.current = Some(source);
             return Some(result);
         }

@@ -4,6 +4,7 @@
 #![allow(dead_code)] // Each test binary uses its own part.
 
 use assize::model::batch::{Batch, Forward, PAGE, PageId, Span};
+use assize::model::config::Config;
 use assize::model::decoder::{Decoder, LoadOptions};
 use assize::weights::Store;
 use assize::weights::fetch::{self, FetchOptions};
@@ -292,7 +293,9 @@ pub fn check_invariance(
         .max()
         .unwrap_or(0);
     let total = 3 * own + others.len() * longest;
-    let mut decoder = load(file, precision, total, None);
+    let store = Store::open(file).expect("a model file");
+    let config = Config::from_metadata(store.metadata()).expect("a configuration");
+    let mut decoder = load(file, precision, total, Some(config.context));
     let pages = |first: usize, count: usize| {
         (first as PageId..(first + count) as PageId).collect::<Vec<_>>()
     };

@@ -90,7 +90,11 @@ impl Pointwise {
             decoding: Decoding {
                 temperature: decoding.temperature,
                 top_p: decoding.top_p,
-                max_tokens: decoding.max_tokens,
+                // Without a rationale only what stands before the label is written.
+                max_tokens: match self.mode {
+                    Mode::Rationale => decoding.max_tokens,
+                    Mode::ScoreOnly => decoding.max_tokens.min(64),
+                },
                 seed: self.item_seed(item),
             },
         })
