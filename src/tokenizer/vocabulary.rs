@@ -289,7 +289,7 @@ mod tests {
             Kind::Unused,
             Kind::UserDefined,
             Kind::UserDefined,
-            Kind::UserDefined,
+            Kind::Control,
             Kind::Control,
         ];
         assert_eq!(kinds, expected);

@@ -266,6 +266,9 @@ pub fn fetch(
         }
     }
     if options.offline {
+        // What was made for files that did not come.
+        let _ = fs::remove_file(folder.join(".busy"));
+        let _ = fs::remove_dir(&folder);
         let missing = wanted
             .into_iter()
             .map(|file| file.path)
