@@ -134,8 +134,13 @@ impl Journal {
             .map_err(JournalError::io(&self.path))
     }
 
-    /// Appends a record; once this returns, killing the process does not lose it.
+    /// Appends a record; once this returns, killing the process does not lose it. A failure that came out as it stands here
+    /// already is not written twice.
     pub fn append(&mut self, record: &Record) -> Result<(), JournalError> {
+        let known = self.scan.entries.get(&record.key);
+        if known.is_some_and(|entry| !entry.row.settled() && entry.row == record.row()) {
+            return Ok(());
+        }
         let line = record.line();
         self.file
             .write_all(line.as_bytes())
