@@ -2,39 +2,50 @@
 
 use crate::dispatch::{Isa, Operation};
 use crate::error::expect_length;
-use crate::pack::GROUP;
+use crate::generic::rows::RmsNorm;
+use crate::pack::{GROUP, RUN};
 use crate::vector::Vector;
-use crate::{KernelError, Precision};
+use crate::{KernelError, Matrix, Precision};
 use rayon::prelude::*;
 
-/// 32 consecutive activations of a row, in 8 bits: an activation is about `scale * code + middle`, where `middle` lies halfway between
-/// the least and the greatest. On SmolLM2-135M Q4_1 the divergence from the exact product is 2.6 times smaller than with codes around
-/// zero. Sums are of the codes; 0 and 1 are those of the first and the last 16.
+/// 64 consecutive activations of a row, in 8 bits: an activation is about `scale * code + base`, where `base` is the least of them and a
+/// code of 255 is the greatest. In the fine form the two halves are scaled apart. Where a row ends half way, the rest are codes of 0 that
+/// count for nothing.
+///
+/// On SmolLM2-135M Q4_1 the divergence from the exact product is less than half of what codes around zero give.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(64))]
-pub(crate) struct Group {
-    /// Four signed codes to a word.
-    pub(crate) quads: [i32; GROUP / 4],
-    /// What a code of 1 is worth; NaN where an activation is not finite, so that no such row looks like a number.
-    pub(crate) scale: f32,
+#[repr(C, align(8))]
+pub struct Group {
+    /// Four codes to a word.
+    pub quads: [i32; GROUP / 4],
+    /// What a code of 1 is worth in each half; NaN where an activation is not finite, so that no such row looks like a number.
+    pub scales: [f32; 2],
     /// What a code of 0 is worth.
-    pub(crate) middle: f32,
-    /// The sum of the first and the last 16 codes, and of all.
-    pub(crate) counts: [i32; 3],
-    /// `scale` times those.
-    pub(crate) sums: [f32; 3],
+    pub bases: [f32; 2],
+    /// The sums of what the first and the last 32 codes are worth.
+    pub halves: [f32; 2],
+    /// The same for every 16.
+    pub quarters: [f32; 4],
 }
+
+/// Activations that a task quantizes, at least: below, waking a thread costs more than it saves.
+const TASK: usize = 1 << 15;
 
 /// Activations `[rows, columns]`, and their 8-bit form where the products ask for it.
 pub struct Activations<'a> {
     rows: usize,
     columns: usize,
-    values: &'a [f32],
+    /// Absent where only the 8-bit form is there.
+    values: Option<&'a [f32]>,
+    /// `[rows, depth, groups]`.
     pub(crate) groups: Vec<Group>,
+    precision: Precision,
+    fine: bool,
 }
 
 impl<'a> Activations<'a> {
-    /// Prepares `values`, `[rows, columns]`, for products of this precision.
+    /// Prepares `values`, `[rows, columns]`, for products of this precision; in 8 bits every 64 share a scale, or every 32 where the weights
+    /// that they meet are `fine` ([`Matrix::is_fine`](crate::Matrix::is_fine)).
     ///
     /// # Errors
     /// Where `values` is no such matrix.
@@ -44,24 +55,107 @@ impl<'a> Activations<'a> {
         rows: usize,
         columns: usize,
         precision: Precision,
+        fine: bool,
     ) -> Result<Activations<'a>, KernelError> {
         expect_length("activations", &[rows, columns], values.len())?;
         let mut groups = Vec::new();
-        // A quantized matrix has whole groups of inputs, so other rows only meet matrices in floating point.
-        if precision == Precision::Quantized && columns > 0 && columns.is_multiple_of(GROUP) {
-            groups.resize(values.len() / GROUP, Group::default());
-            let part = (columns / GROUP).max(1024);
+        // A quantized matrix has whole runs of inputs, so other rows only meet matrices in floating point.
+        let whole = columns > 0 && columns.is_multiple_of(RUN);
+        let precision = if whole { precision } else { Precision::Exact };
+        if precision != Precision::Exact {
+            let each = depth(precision) * columns.div_ceil(GROUP);
+            groups.resize(rows * each, Group::default());
+            let part = (TASK / columns).max(1);
             groups
-                .par_chunks_mut(part)
-                .zip(values.par_chunks(part * GROUP))
-                .for_each(|(groups, values)| isa.run(Quantize { values, groups }));
+                .par_chunks_mut(part * each)
+                .zip(values.par_chunks(part * columns))
+                .for_each(|(groups, values)| {
+                    isa.run(Quantize {
+                        columns,
+                        values,
+                        groups,
+                        fine,
+                        refined: precision == Precision::Refined,
+                    });
+                });
         }
         Ok(Activations {
             rows,
             columns,
-            values,
+            values: Some(values),
             groups,
+            precision,
+            fine,
         })
+    }
+
+    /// Prepares the root-mean-square norm of `values`, each element times its `weight`, for products with quantized weights: the normed rows are
+    /// never written out.
+    ///
+    /// # Errors
+    /// Where `values` is no such matrix, its rows are no whole number of 32, or the precision is the exact one.
+    pub fn normed(
+        isa: Isa,
+        values: &[f32],
+        rows: usize,
+        weight: &[f32],
+        eps: f32,
+        precision: Precision,
+        fine: bool,
+    ) -> Result<Activations<'static>, KernelError> {
+        let columns = weight.len();
+        expect_length("activations", &[rows, columns], values.len())?;
+        if columns == 0 || !columns.is_multiple_of(RUN) || precision == Precision::Exact {
+            return Err(KernelError::Shape(format!(
+                "rows of {columns} are not quantized"
+            )));
+        }
+        let each = depth(precision) * columns.div_ceil(GROUP);
+        let mut groups = vec![Group::default(); rows * each];
+        let part = (TASK / columns).max(1);
+        groups
+            .par_chunks_mut(part * each)
+            .zip(values.par_chunks(part * columns))
+            .for_each(|(groups, values)| {
+                let mut row = vec![0f32; columns];
+                let values = values.chunks_exact(columns);
+                for (groups, x) in groups.chunks_exact_mut(each).zip(values) {
+                    isa.run(RmsNorm {
+                        x,
+                        weight,
+                        eps,
+                        out: &mut row,
+                    });
+                    isa.run(Quantize {
+                        columns,
+                        values: &row,
+                        groups,
+                        fine,
+                        refined: precision == Precision::Refined,
+                    });
+                }
+            });
+        Ok(Activations::from_groups(
+            rows, columns, groups, precision, fine,
+        ))
+    }
+
+    /// Activations that are only there in their 8-bit form.
+    pub(crate) fn from_groups(
+        rows: usize,
+        columns: usize,
+        groups: Vec<Group>,
+        precision: Precision,
+        fine: bool,
+    ) -> Activations<'static> {
+        Activations {
+            rows,
+            columns,
+            values: None,
+            groups,
+            precision,
+            fine,
+        }
     }
 
     /// Number of rows.
@@ -74,22 +168,59 @@ impl<'a> Activations<'a> {
         self.columns
     }
 
-    /// The activations as they came.
-    pub fn values(&self) -> &'a [f32] {
-        self.values
+    /// Whether every 32 have their own scale.
+    pub(crate) fn fine(&self) -> bool {
+        self.fine
+    }
+
+    /// Whether they are there as they came, not in 8 bits only.
+    pub fn has_values(&self) -> bool {
+        self.values.is_some()
+    }
+
+    /// The activations as they came; none where only their 8-bit form is there.
+    pub(crate) fn values(&self) -> &[f32] {
+        self.values.unwrap_or(&[])
+    }
+
+    /// Bytes that products read of a row.
+    pub(crate) fn row_bytes(&self) -> usize {
+        match self.precision() {
+            Precision::Quantized | Precision::Refined => {
+                self.depth() * self.columns.div_ceil(GROUP) * size_of::<Group>()
+            }
+            Precision::Exact => self.columns * size_of::<f32>(),
+        }
     }
 
     /// How their products are computed with quantized weights.
     pub fn precision(&self) -> Precision {
-        if self.groups.is_empty() {
-            Precision::Exact
-        } else {
-            Precision::Quantized
-        }
+        self.precision
+    }
+
+    /// As [`Activations::depth`], and one where weights in floating point take the values themselves.
+    pub(crate) fn depth_with(&self, weights: &Matrix) -> usize {
+        if weights.is_packed() { self.depth() } else { 1 }
+    }
+
+    /// Rows of groups that there are of a row of activations: one, or two where the second holds what the first leaves over.
+    pub(crate) fn depth(&self) -> usize {
+        depth(self.precision)
     }
 }
 
+fn depth(precision: Precision) -> usize {
+    match precision {
+        Precision::Refined => 2,
+        Precision::Quantized | Precision::Exact => 1,
+    }
+}
+
+/// Quantizes whole rows.
 struct Quantize<'a> {
+    fine: bool,
+    refined: bool,
+    columns: usize,
     values: &'a [f32],
     groups: &'a mut [Group],
 }
@@ -99,59 +230,144 @@ impl Operation for Quantize<'_> {
 
     #[inline(always)]
     fn run<V: Vector>(self, _: V) {
-        for (group, values) in self
-            .groups
-            .iter_mut()
-            .zip(self.values.as_chunks::<GROUP>().0)
-        {
-            *group = quantize(values);
+        let each = self.columns.div_ceil(GROUP);
+        let rows = self.values.chunks_exact(self.columns);
+        if !self.refined {
+            for (groups, row) in self.groups.chunks_exact_mut(each).zip(rows) {
+                quantize_row(row, groups, self.fine);
+            }
+            return;
+        }
+        let mut rest = vec![0f32; self.columns];
+        for (both, row) in self.groups.chunks_exact_mut(2 * each).zip(rows) {
+            let (first, second) = both.split_at_mut(each);
+            quantize_row(row, first, self.fine);
+            for ((rest, row), group) in rest.chunks_mut(GROUP).zip(row.chunks(GROUP)).zip(first) {
+                let codes = group.quads.iter().flat_map(|quad| quad.to_le_bytes());
+                for (i, ((rest, x), code)) in rest.iter_mut().zip(row).zip(codes).enumerate() {
+                    let (scale, base) = (group.scales[i / RUN], group.bases[i / RUN]);
+                    *rest = x - f32::from(code).mul_add(scale, base);
+                }
+            }
+            quantize_row(&rest, second, self.fine);
         }
     }
 }
 
-/// Plain Rust, compiled for each instruction set: all its operations are exact or elementwise, so their order is no matter.
 #[inline(always)]
-fn quantize(values: &[f32; GROUP]) -> Group {
-    // Halves of a group against each other again and again, so that each step is one of vectors.
-    let (mut least, mut greatest, mut zeros) = (*values, *values, [0f32; GROUP]);
-    for (zero, x) in zeros.iter_mut().zip(values) {
-        // Nothing, unless it is not finite.
-        *zero = x * 0.0;
+fn quantize_row(row: &[f32], groups: &mut [Group], fine: bool) {
+    let (whole, rest) = row.as_chunks::<GROUP>();
+    for (group, values) in groups.iter_mut().zip(whole) {
+        *group = quantize(values, GROUP, fine);
     }
-    for step in [16, 8, 4, 2, 1] {
-        for i in 0..step {
-            let (a, b) = (least[i], least[i + step]);
-            least[i] = if a < b { a } else { b };
-            let (a, b) = (greatest[i], greatest[i + step]);
-            greatest[i] = if a > b { a } else { b };
-            zeros[i] += zeros[i + step];
+    if let (Some(first), Some(group)) = (rest.first(), groups.get_mut(whole.len())) {
+        // Filled up with what is there already, so that the extremes stay.
+        let mut values = [*first; GROUP];
+        values[..rest.len()].copy_from_slice(rest);
+        *group = quantize(&values, rest.len(), fine);
+    }
+}
+
+/// A group of the first `count` values; the others only have to lie between them.
+#[inline(always)]
+pub(crate) fn quantize(values: &[f32; GROUP], count: usize, fine: bool) -> Group {
+    let (halves, _) = values.as_chunks::<RUN>();
+    let (first, last) = (Range::of(&halves[0]), Range::of(&halves[1]));
+    let whole = first.and(last);
+    let ranges = if fine { [first, last] } else { [whole; 2] };
+    let mut group = Group::default();
+    let mut codes = [0u8; GROUP];
+    for (half, range) in ranges.iter().enumerate() {
+        let (scale, inverse) = range.scale();
+        let there = if half * RUN < count { RUN } else { 0 };
+        for (code, x) in codes[half * RUN..][..there].iter_mut().zip(&halves[half]) {
+            *code = ((x - range.least) * inverse).round_ties_even() as u8;
         }
+        group.scales[half] = if range.finite { scale } else { f32::NAN };
+        group.bases[half] = if range.finite { range.least } else { f32::NAN };
+        for (i, codes) in codes[half * RUN..].as_chunks::<16>().0[..2]
+            .iter()
+            .enumerate()
+        {
+            let sum: i32 = codes.iter().map(|code| i32::from(*code)).sum();
+            let base = if there > 0 {
+                16.0 * group.bases[half]
+            } else {
+                0.0
+            };
+            group.quarters[2 * half + i] = group.scales[half] * sum as f32 + base;
+        }
+        group.halves[half] = group.quarters[2 * half] + group.quarters[2 * half + 1];
     }
-    let (least, greatest, finite) = (least[0], greatest[0], zeros[0] == 0.0);
-    // Halved before they meet, so that nothing overflows.
-    let (low, high) = (0.5 * least, 0.5 * greatest);
-    let (middle, reach) = (high + low, high - low);
-    let scale = reach / 127.0;
-    let inverse = if scale > 0.0 { 127.0 / reach } else { 0.0 };
-    let mut codes = [0i8; GROUP];
-    for (code, x) in codes.iter_mut().zip(values) {
-        let exact = ((x - middle) * inverse).round_ties_even();
-        // Rounding may step over the edge by one, and the narrow dot product wants no -128.
-        *code = exact.clamp(-127.0, 127.0) as i8;
-    }
-    let mut group = Group {
-        scale: if finite { scale } else { f32::NAN },
-        middle: if finite { middle } else { f32::NAN },
-        ..Group::default()
-    };
     for (quad, codes) in group.quads.iter_mut().zip(codes.as_chunks::<4>().0) {
-        *quad = i32::from_le_bytes(codes.map(|code| code as u8));
-    }
-    let sum = |codes: &[i8]| codes.iter().map(|code| i32::from(*code)).sum::<i32>();
-    let (first, last) = (sum(&codes[..GROUP / 2]), sum(&codes[GROUP / 2..]));
-    group.counts = [first, last, first + last];
-    for (sum, count) in group.sums.iter_mut().zip(group.counts) {
-        *sum = group.scale * count as f32;
+        *quad = i32::from_le_bytes(*codes);
     }
     group
+}
+
+/// Where some values lie.
+#[derive(Clone, Copy)]
+struct Range {
+    least: f32,
+    greatest: f32,
+    finite: bool,
+}
+
+impl Range {
+    /// Plain Rust, compiled for each instruction set: halves against each other again and again, so that each step is one of vectors, and
+    /// all steps are exact, so that their order is no matter.
+    #[inline(always)]
+    fn of(values: &[f32; RUN]) -> Range {
+        let (mut least, mut greatest, mut zeros) = (*values, *values, [0f32; RUN]);
+        for (zero, x) in zeros.iter_mut().zip(values) {
+            // Nothing, unless it is not finite.
+            *zero = x * 0.0;
+        }
+        for step in [16, 8, 4, 2, 1] {
+            for i in 0..step {
+                let (a, b) = (least[i], least[i + step]);
+                least[i] = if a < b { a } else { b };
+                let (a, b) = (greatest[i], greatest[i + step]);
+                greatest[i] = if a > b { a } else { b };
+                zeros[i] += zeros[i + step];
+            }
+        }
+        Range {
+            least: least[0],
+            greatest: greatest[0],
+            finite: zeros[0] == 0.0,
+        }
+    }
+
+    /// What holds both.
+    #[inline(always)]
+    fn and(self, other: Range) -> Range {
+        let least = if self.least < other.least {
+            self.least
+        } else {
+            other.least
+        };
+        let greater = self.greatest > other.greatest;
+        Range {
+            least,
+            greatest: if greater {
+                self.greatest
+            } else {
+                other.greatest
+            },
+            finite: self.finite && other.finite,
+        }
+    }
+
+    /// What a step of 255 is worth, and its inverse. Divided before they meet, so that nothing overflows; steps below the smallest normal
+    /// number are none.
+    #[inline(always)]
+    fn scale(self) -> (f32, f32) {
+        let scale = self.greatest / 255.0 - self.least / 255.0;
+        if scale < f32::MIN_POSITIVE {
+            (0.0, 0.0)
+        } else {
+            (scale, 1.0 / scale)
+        }
+    }
 }

@@ -5,39 +5,180 @@
 use crate::attention::{Cache, Sizes};
 use crate::rows::{self, Heads};
 use crate::scalar::attention::Scoring;
-use crate::{Activation, Activations, KernelError, Matrix, PAGE, Precision, RopeStyle, Span, isa};
+use crate::{
+    Activation, Activations, KernelError, Matrix, PAGE, Precision, Product, RopeStyle, Span, isa,
+};
 use candle_core::{
     CpuStorage, DType, Device, Error, InplaceOp1, Layout, Result, Storage, StorageRef, Tensor,
 };
 use half::f16;
-use std::sync::Arc;
 
-/// `x`, `[T, inputs]` in f32, times the weights: `[T, outputs]`.
-pub fn linear(x: &Tensor, w: &Arc<Matrix>, precision: Precision) -> Result<Tensor> {
-    let (rows, columns) = x.dims2()?;
-    let guard = Guard::new(x)?;
-    let activations =
-        Activations::new(isa(), guard.floats()?, rows, columns, precision).map_err(Error::wrap)?;
-    product(&activations, w)
+/// A matrix of weights `[outputs, inputs]` with what is added to its products.
+#[derive(Clone, Copy)]
+pub struct Linear<'a> {
+    /// The weights.
+    pub weight: &'a Matrix,
+    /// `[outputs]`, in f32.
+    pub bias: Option<&'a Tensor>,
 }
 
-/// The same `x` times several matrices, the activations being quantized once.
-pub fn linear_many(x: &Tensor, ws: &[&Arc<Matrix>], precision: Precision) -> Result<Vec<Tensor>> {
-    let (rows, columns) = x.dims2()?;
-    let guard = Guard::new(x)?;
-    let activations =
-        Activations::new(isa(), guard.floats()?, rows, columns, precision).map_err(Error::wrap)?;
-    ws.iter().map(|w| product(&activations, w)).collect()
+/// A root-mean-square norm that rows go through on their way to a product.
+#[derive(Clone, Copy)]
+pub struct Norm<'a> {
+    /// What each element is multiplied with, `[inputs]` in f32.
+    pub weight: &'a Tensor,
+    /// Added to the mean square.
+    pub eps: f32,
 }
 
-fn product(x: &Activations<'_>, w: &Matrix) -> Result<Tensor> {
-    let mut out = vec![0f32; x.rows() * w.outputs()];
-    crate::matmul(isa(), x, w, &mut out).map_err(Error::wrap)?;
-    Tensor::from_vec(out, (x.rows(), w.outputs()), &Device::Cpu)
+/// `x`, `[T, inputs]` in f32, through the norm if there is one, times the weights, plus the bias: `[T, outputs]`. The `residual`, of the result's
+/// shape, is added last.
+pub fn linear(
+    x: &Tensor,
+    norm: Option<Norm<'_>>,
+    layer: Linear<'_>,
+    residual: Option<&Tensor>,
+    precision: Precision,
+) -> Result<Tensor> {
+    let all = products(x, norm, &[layer], residual, precision)?;
+    all.into_iter()
+        .next()
+        .ok_or_else(|| Error::Msg("a product is missing".to_string()))
+}
+
+/// The same `x` times several matrices, the activations being prepared once.
+pub fn linear_many(
+    x: &Tensor,
+    norm: Option<Norm<'_>>,
+    layers: &[Linear<'_>],
+    precision: Precision,
+) -> Result<Vec<Tensor>> {
+    products(x, norm, layers, None, precision)
+}
+
+/// `activation(gate(x)) * up(x)` through `down`, where `x`, `[T, inputs]`, goes through the norm first if there is one: `[T, outputs]`. The
+/// `residual`, of the result's shape, is added last.
+pub fn mlp(
+    x: &Tensor,
+    norm: Option<Norm<'_>>,
+    [gate, up, down]: [Linear<'_>; 3],
+    activation: Activation,
+    residual: Option<&Tensor>,
+    precision: Precision,
+) -> Result<Tensor> {
+    let packed = [gate, up, down]
+        .iter()
+        .all(|layer| layer.weight.is_packed());
+    let plain = gate.bias.is_none() && up.bias.is_none();
+    let plain = plain && gate.weight.is_fine() == up.weight.is_fine();
+    if !(packed
+        && plain
+        && precision == Precision::Quantized
+        && gate.weight.outputs().is_multiple_of(32))
+    {
+        let both = products(x, norm, &[gate, up], None, precision)?;
+        let inner = gated(&both[0], &both[1], activation)?;
+        return linear(&inner, None, down, residual, precision);
+    }
+    let fine = down.weight.is_fine();
+    let inner = with_activations(x, norm, &[gate, up], precision, |x| {
+        crate::gated(isa(), x, gate.weight, up.weight, activation, fine)
+    })?;
+    let (rows, _) = x.dims2()?;
+    let all = multiply(&inner, rows, &[down], residual)?;
+    all.into_iter()
+        .next()
+        .ok_or_else(|| Error::Msg("a product is missing".to_string()))
+}
+
+fn products(
+    x: &Tensor,
+    norm: Option<Norm<'_>>,
+    layers: &[Linear<'_>],
+    residual: Option<&Tensor>,
+    precision: Precision,
+) -> Result<Vec<Tensor>> {
+    let (rows, _) = x.dims2()?;
+    let fine = |layer: &Linear<'_>| layer.weight.is_fine();
+    if layers.iter().any(fine) && !layers.iter().all(fine) {
+        // The activations are prepared for each.
+        return layers
+            .iter()
+            .map(|layer| linear(x, norm, *layer, residual, precision))
+            .collect();
+    }
+    with_activations(x, norm, layers, precision, |x| {
+        Ok(multiply(x, rows, layers, residual))
+    })?
+}
+
+/// Hands the rows of `x` on, prepared for these layers, which are all fine or none. Where all are packed, normed rows are there in 8 bits only.
+fn with_activations<T>(
+    x: &Tensor,
+    norm: Option<Norm<'_>>,
+    layers: &[Linear<'_>],
+    precision: Precision,
+    work: impl FnOnce(&Activations<'_>) -> std::result::Result<T, KernelError>,
+) -> Result<T> {
+    let (rows, columns) = x.dims2()?;
+    let fine = layers.first().is_some_and(|layer| layer.weight.is_fine());
+    let packed = layers.iter().all(|layer| layer.weight.is_packed());
+    let guard = Guard::new(x)?;
+    let values = guard.floats()?;
+    let Some(norm) = norm else {
+        let x =
+            Activations::new(isa(), values, rows, columns, precision, fine).map_err(Error::wrap)?;
+        return work(&x).map_err(Error::wrap);
+    };
+    let weight = Guard::new(norm.weight)?;
+    let weight = weight.floats()?;
+    if packed && precision != Precision::Exact && columns.is_multiple_of(32) && columns > 0 {
+        let x = Activations::normed(isa(), values, rows, weight, norm.eps, precision, fine)
+            .map_err(Error::wrap)?;
+        return work(&x).map_err(Error::wrap);
+    }
+    let mut normed = vec![0f32; values.len()];
+    rows::rms_norm(isa(), values, weight, norm.eps, &mut normed).map_err(Error::wrap)?;
+    let x =
+        Activations::new(isa(), &normed, rows, columns, precision, fine).map_err(Error::wrap)?;
+    work(&x).map_err(Error::wrap)
+}
+
+fn multiply(
+    x: &Activations<'_>,
+    rows: usize,
+    layers: &[Linear<'_>],
+    residual: Option<&Tensor>,
+) -> Result<Vec<Tensor>> {
+    let biases: Vec<Option<Guard>> = layers
+        .iter()
+        .map(|layer| layer.bias.map(Guard::new).transpose())
+        .collect::<Result<_>>()?;
+    let residual = residual.map(Guard::new).transpose()?;
+    let residual = residual.as_ref().map(Guard::floats).transpose()?;
+    let mut outs: Vec<Vec<f32>> = layers
+        .iter()
+        .map(|layer| vec![0f32; rows * layer.weight.outputs()])
+        .collect();
+    let mut all = Vec::with_capacity(layers.len());
+    for ((layer, bias), out) in layers.iter().zip(&biases).zip(&mut outs) {
+        all.push(Product {
+            weights: layer.weight,
+            bias: bias.as_ref().map(Guard::floats).transpose()?,
+            residual,
+            out,
+        });
+    }
+    crate::matmul_many(isa(), x, &mut all).map_err(Error::wrap)?;
+    layers
+        .iter()
+        .zip(outs)
+        .map(|(layer, out)| Tensor::from_vec(out, (rows, layer.weight.outputs()), &Device::Cpu))
+        .collect()
 }
 
 /// Rows `ids` of the weights, dequantized exactly: `[ids, inputs]` in f32.
-pub fn embed(ids: &[u32], w: &Arc<Matrix>) -> Result<Tensor> {
+pub fn embed(ids: &[u32], w: &Matrix) -> Result<Tensor> {
     let mut out = vec![0f32; ids.len() * w.inputs()];
     for (id, out) in ids.iter().zip(out.chunks_exact_mut(w.inputs().max(1))) {
         w.row(*id as usize, out).map_err(Error::wrap)?;
@@ -114,33 +255,9 @@ pub fn soft_cap(x: &Tensor, cap: f32) -> Result<Tensor> {
 pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     same_shape("add", a, b)?;
     let (a_guard, b) = (Guard::new(a)?, Guard::new(b)?);
-    let out = a_guard
-        .floats()?
-        .iter()
-        .zip(b.floats()?)
-        .map(|(a, b)| a + b)
-        .collect();
-    Tensor::from_vec::<_, f32>(out, a.dims(), &Device::Cpu)
-}
-
-/// `x + bias` for every row: `x` is `[T, n]`, `bias` is `[n]`, in f32.
-pub fn add_bias(x: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    let (_, columns) = x.dims2()?;
-    if bias.dims1()? != columns {
-        candle_core::bail!(
-            "add_bias: rows of {columns} with a bias of {:?}",
-            bias.dims()
-        );
-    }
-    let (x_guard, bias) = (Guard::new(x)?, Guard::new(bias)?);
-    let mut out = x_guard.floats()?.to_vec();
-    let bias = bias.floats()?;
-    for row in out.chunks_exact_mut(columns.max(1)) {
-        for (x, bias) in row.iter_mut().zip(bias) {
-            *x += bias;
-        }
-    }
-    Tensor::from_vec(out, x.dims(), &Device::Cpu)
+    let mut out = vec![0f32; a.elem_count()];
+    rows::add(isa(), a_guard.floats()?, b.floats()?, &mut out).map_err(Error::wrap)?;
+    Tensor::from_vec(out, a.dims(), &Device::Cpu)
 }
 
 /// Writes row `i` of `rows`, `[T, heads, dim]` in f32, to slot `slots[i]` (`page * PAGE + offset`) of `cache`, `[pages, PAGE, heads, dim]`

@@ -81,6 +81,15 @@ impl Isa {
         }
     }
 
+    /// Rows that a product works on at a time, as many as its registers bear.
+    pub(crate) fn block_rows(self) -> usize {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512(_) => 6,
+            _ => 2,
+        }
+    }
+
     fn best() -> Isa {
         Isa::available().pop().unwrap_or(Isa::PORTABLE)
     }

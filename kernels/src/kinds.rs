@@ -113,8 +113,11 @@ impl Quant {
 /// How a product with quantized weights is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// Activations in 8 bits with a scale per 32, integer products. Weights in floating point are always [`Precision::Exact`].
+    /// Activations in 8 bits with a scale per 64, or per 32 where weights come in blocks of 32; integer products. Weights in floating point are
+    /// always [`Precision::Exact`].
     Quantized,
+    /// As [`Precision::Quantized`], and what the 8 bits leave over in another 8 bits: integer products too, twice as many.
+    Refined,
     /// Activations and weights in single precision.
     Exact,
 }

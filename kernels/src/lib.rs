@@ -33,5 +33,5 @@ pub use attention::{Cache, Sizes, attention};
 pub use dispatch::{ISA_VARIABLE, Isa, isa};
 pub use error::KernelError;
 pub use kinds::{Activation, PAGE, Precision, Quant, RopeStyle, Span};
-pub use matmul::matmul;
+pub use matmul::{Product, gated, matmul, matmul_many};
 pub use matrix::Matrix;

@@ -2,22 +2,40 @@
 //! each output of each row is summed by one lane alone, in an order that depends on the inputs' number only.
 
 use crate::activations::{Activations, Group};
-use crate::dispatch::{Isa, Operation};
+use crate::dispatch::Isa;
 use crate::error::expect_length;
-use crate::generic::exact::{self, AnyWeights};
-use crate::generic::quantized::{self, Weights};
-use crate::matrix::{Packed, Panels};
+use crate::generic::exact::{self, Narrow, Widen};
+use crate::generic::expand::{CHUNK, Chunk, Dequantize, Expand, Weights};
+use crate::generic::quantized;
+use crate::generic::rows::GateGroup;
+use crate::matrix::Panels;
 use crate::pack::{GROUP, Layout, PANEL};
-use crate::vector::{Codes, Floats};
-use crate::{KernelError, Matrix, Precision};
+use crate::vector::{Floats, LANES, Line};
+use crate::{Activation, KernelError, Matrix, Precision};
 use rayon::prelude::*;
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// Products below this many multiplications are not worth waking a thread for.
 const SERIAL: usize = 1 << 18;
 
-/// Bytes of activations that a pass over the panels works on, so that they stay in the second-level cache.
+/// Bytes of activations that a task works on, so that they stay in the second-level cache while panel after panel meets them.
 const ACTIVATION_BYTES: usize = 1 << 20;
+
+/// Inputs of a piece of a panel that is expanded at a time.
+const PIECE: usize = CHUNK * GROUP;
+
+/// A product to be computed, and what is added to it.
+pub struct Product<'a> {
+    /// The weights `[outputs, inputs]`.
+    pub weights: &'a Matrix,
+    /// Added to every row, `[outputs]`.
+    pub bias: Option<&'a [f32]>,
+    /// Added after that, `[rows, outputs]`.
+    pub residual: Option<&'a [f32]>,
+    /// Where it goes, `[rows, outputs]`.
+    pub out: &'a mut [f32],
+}
 
 /// `out[r, j] = sum over c of x[r, c] * w[j, c]`: the activations are `[m, inputs]`, `out` is `[m, outputs]`. The precision is the one that the
 /// activations were prepared for; weights in floating point are always multiplied exactly.
@@ -27,118 +45,435 @@ const ACTIVATION_BYTES: usize = 1 << 20;
 pub fn matmul(
     isa: Isa,
     x: &Activations<'_>,
-    w: &Matrix,
+    weights: &Matrix,
     out: &mut [f32],
 ) -> Result<(), KernelError> {
+    let product = Product {
+        weights,
+        bias: None,
+        residual: None,
+        out,
+    };
+    matmul_many(isa, x, &mut [product])
+}
+
+/// Several products of the same activations, in one go over all threads.
+///
+/// # Errors
+/// Where a length does not fit.
+pub fn matmul_many(
+    isa: Isa,
+    x: &Activations<'_>,
+    products: &mut [Product<'_>],
+) -> Result<(), KernelError> {
+    let rows = x.rows();
+    for product in products.iter() {
+        let w = product.weights;
+        check_inputs(x, w)?;
+        expect_length("product", &[rows, w.outputs()], product.out.len())?;
+        if let Some(bias) = product.bias {
+            expect_length("bias", &[w.outputs()], bias.len())?;
+        }
+        if let Some(residual) = product.residual {
+            expect_length("residual", &[rows, w.outputs()], residual.len())?;
+        }
+    }
+    let strips: Vec<Strip> = products.iter_mut().map(Strip::new).collect();
+    let tasks: Vec<(usize, usize)> = strips
+        .iter()
+        .enumerate()
+        .flat_map(|(i, strip)| (0..strip.weights.panel_count()).map(move |panel| (i, panel)))
+        .collect();
+    let work: usize = strips.iter().map(|strip| rows * strip.weights.len()).sum();
+    drive(x, tasks.len(), work, |task, range| {
+        let (index, panel) = tasks[task];
+        let strip = &strips[index];
+        SCRATCH.with_borrow_mut(|scratch| {
+            let depth = x.depth_with(strip.weights);
+            scratch.totals.clear();
+            scratch.totals.resize(depth * range.len(), [0.0; PANEL]);
+            let Scratch { room, totals } = scratch;
+            let deep = depth * range.start..depth * range.end;
+            compute(isa, x, strip.weights, panel, deep, room, totals);
+            if depth == 2 {
+                for row in 0..range.len() {
+                    let [first, second] = [totals[2 * row], totals[2 * row + 1]];
+                    totals[row] = std::array::from_fn(|i| first[i] + second[i]);
+                }
+            }
+            for (row, totals) in range.zip(&*totals) {
+                // SAFETY: each panel of each product is worked on once for each range of rows, and the ranges do not overlap, so no
+                // two threads write the same row of the same panel; nothing else touches `out` until all are done.
+                unsafe { strip.write(row, panel, totals) }
+            }
+        });
+    });
+    Ok(())
+}
+
+/// `activation(x · gate) * (x · up)`, quantized for the product that follows, whose weights are `fine` or not: the numbers in between are
+/// never written out.
+///
+/// # Errors
+/// Where a length does not fit, or where the number of outputs is no multiple of 32.
+pub fn gated(
+    isa: Isa,
+    x: &Activations<'_>,
+    gate: &Matrix,
+    up: &Matrix,
+    activation: Activation,
+    fine: bool,
+) -> Result<Activations<'static>, KernelError> {
+    check_inputs(x, gate)?;
+    check_inputs(x, up)?;
+    if x.depth() > 1 {
+        return Err(KernelError::Shape(
+            "a gated unit takes activations of 8 bits".to_string(),
+        ));
+    }
+    let (rows, outputs) = (x.rows(), gate.outputs());
+    if up.outputs() != outputs || !outputs.is_multiple_of(PANEL) {
+        return Err(KernelError::Shape(format!(
+            "a gate of {outputs} outputs and an up of {}",
+            up.outputs()
+        )));
+    }
+    let each = outputs.div_ceil(GROUP);
+    let mut groups = vec![Group::default(); rows * each];
+    let target = Target(groups.as_mut_ptr());
+    drive(x, each, 2 * rows * gate.len(), |task, range| {
+        let panels = 2 * task..(2 * task + 2).min(gate.panel_count());
+        SCRATCH.with_borrow_mut(|scratch| {
+            let count = range.len();
+            scratch.totals.clear();
+            scratch.totals.resize(4 * count, [0.0; PANEL]);
+            let Scratch { room, totals } = scratch;
+            for (i, panel) in panels.clone().enumerate() {
+                let (gates, ups) = totals[2 * i * count..][..2 * count].split_at_mut(count);
+                compute(isa, x, gate, panel, range.clone(), room, gates);
+                compute(isa, x, up, panel, range.clone(), room, ups);
+            }
+            for (at, row) in range.enumerate() {
+                let mut values = [[0f32; PANEL]; 4];
+                for (i, values) in values[..2 * panels.len()].iter_mut().enumerate() {
+                    *values = totals[i * count + at];
+                }
+                let group = isa.run(GateGroup {
+                    gates: [&values[0], &values[2]],
+                    ups: [&values[1], &values[3]],
+                    count: panels.len() * PANEL,
+                    activation,
+                    fine,
+                });
+                // SAFETY: `row` is below `rows` and `task` below `each`, so this is one of `groups`, and no other task has the same.
+                unsafe { target.write(row * each + task, group) }
+            }
+        });
+    });
+    Ok(Activations::from_groups(
+        rows,
+        outputs,
+        groups,
+        Precision::Quantized,
+        fine,
+    ))
+}
+
+/// Whether `x` has the inputs of `w`, in the form that it needs.
+fn check_inputs(x: &Activations<'_>, w: &Matrix) -> Result<(), KernelError> {
+    if x.precision() != Precision::Exact && w.is_packed() && x.fine() != w.is_fine() {
+        return Err(KernelError::Shape(
+            "activations are scaled for another type of weights".to_string(),
+        ));
+    }
+    if !x.has_values() && !w.is_packed() {
+        return Err(KernelError::Shape(
+            "activations that are only there in 8 bits meet weights in floating point".to_string(),
+        ));
+    }
     expect_length(
         "activations",
         &[x.rows(), w.inputs()],
         x.rows() * x.columns(),
-    )?;
-    expect_length("product", &[x.rows(), w.outputs()], out.len())?;
-    if out.is_empty() {
-        return Ok(());
-    }
-    match (&w.panels, x.precision()) {
-        (Panels::Codes(packed), Precision::Quantized) => {
-            let product = quantized_block(packed.layout);
-            let groups_each = w.inputs() / GROUP;
-            let of = |panel: usize| packed.panel(panel, groups_each);
-            drive(
-                w,
-                x.rows(),
-                size_of::<Group>() * groups_each,
-                out,
-                |panel, rows, sink| {
-                    product(
-                        isa,
-                        packed.layout,
-                        of(panel),
-                        &x.groups,
-                        groups_each,
-                        rows,
-                        sink,
-                    );
-                },
-            );
-        }
-        _ => {
-            let inputs = w.inputs();
-            drive(
-                w,
-                x.rows(),
-                size_of::<f32>() * inputs,
-                out,
-                |panel, rows, sink| {
-                    let weights = any_panel(w, panel);
-                    exact_block(isa, weights, x.values(), inputs, rows, sink);
-                },
-            );
-        }
-    }
-    Ok(())
+    )
 }
 
-/// Where a block's results go: row, and the panel's outputs of that row.
-type Sink<'a> = &'a mut dyn FnMut(usize, &[f32; PANEL]);
-
-/// Calls `block` for every panel and every range of rows, on all threads, and puts its results in their place.
+/// Calls `work` for each task and range of rows, on all threads where that pays.
 fn drive(
-    w: &Matrix,
-    rows: usize,
-    row_bytes: usize,
-    out: &mut [f32],
-    block: impl Fn(usize, Range<usize>, Sink<'_>) + Sync,
+    x: &Activations<'_>,
+    tasks: usize,
+    size: usize,
+    work: impl Fn(usize, Range<usize>) + Sync,
 ) {
-    let outputs = w.outputs();
-    let strip = Strip {
-        base: out.as_mut_ptr(),
-        rows,
-        outputs,
-    };
-    let pass = (ACTIVATION_BYTES / row_bytes.max(1)).max(32);
-    let work = |first: usize, panel: usize| {
-        let range = first..(first + pass).min(rows);
-        block(panel, range, &mut |row, result| {
-            // SAFETY: each panel is worked on once for each range of rows, and the ranges do not overlap, so no two threads
-            // write the same row of the same panel; nothing reads `out` until all are done.
-            unsafe { strip.write(row, panel, result) }
-        });
-    };
-    let panels = w.panel_count();
-    let serial = rows * outputs * w.inputs() < SERIAL || rayon::current_num_threads() == 1;
-    for first in (0..rows).step_by(pass) {
-        if serial {
-            (0..panels).for_each(|panel| work(first, panel));
-        } else {
-            (0..panels)
-                .into_par_iter()
-                .for_each(|panel| work(first, panel));
+    let rows = x.rows();
+    let pass = (ACTIVATION_BYTES / x.row_bytes().max(1)).max(48);
+    // As even as can be, so that no pass is left with a few rows.
+    let passes = rows.div_ceil(pass);
+    let range = |pass: usize| rows * pass / passes..rows * (pass + 1) / passes;
+    let one = |index: usize| work(index % tasks, range(index / tasks));
+    if size < SERIAL || rayon::current_num_threads() == 1 {
+        (0..passes * tasks).for_each(one);
+    } else {
+        (0..passes * tasks).into_par_iter().for_each(one);
+    }
+}
+
+/// What a thread needs for its tasks, made once.
+struct Scratch {
+    room: Room,
+    totals: Vec<[f32; PANEL]>,
+}
+
+/// Room for a piece of a panel, in either form.
+struct Room {
+    chunk: Box<Chunk>,
+    weights: Box<Weights>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
+        room: Room {
+            chunk: Box::new(Chunk::new()),
+            weights: Box::new([[Floats([0.0; LANES]); 2]; PIECE]),
+        },
+        totals: Vec::new(),
+    });
+}
+
+/// The products of a range of rows, or of rows of groups where the weights are quantized, with a panel, added to `totals`, piece by piece of
+/// the panel.
+fn compute(
+    isa: Isa,
+    x: &Activations<'_>,
+    w: &Matrix,
+    panel: usize,
+    rows: Range<usize>,
+    room: &mut Room,
+    totals: &mut [[f32; PANEL]],
+) {
+    let inputs = w.inputs();
+    let this = panel * inputs..(panel + 1) * inputs;
+    let Room { chunk, weights } = room;
+    match (&w.panels, x.precision()) {
+        (Panels::Packed(layout, all), Precision::Quantized | Precision::Refined) => {
+            let kernel = kernel(*layout);
+            let pieces = lines(*layout, all, panel, inputs).chunks(piece_lines(*layout));
+            for (piece, lines) in pieces.enumerate() {
+                isa.run(Expand {
+                    layout: *layout,
+                    lines,
+                    chunk,
+                });
+                kernel(isa, chunk, x, piece * CHUNK, rows.clone(), totals);
+            }
+        }
+        (Panels::Packed(layout, all), Precision::Exact) => {
+            let pieces = lines(*layout, all, panel, inputs).chunks(piece_lines(*layout));
+            for (piece, lines) in pieces.enumerate() {
+                isa.run(Dequantize {
+                    layout: *layout,
+                    lines,
+                    weights,
+                });
+                let count = PIECE.min(inputs - piece * PIECE);
+                exact_rows(
+                    isa,
+                    &weights[..count],
+                    x,
+                    piece * PIECE,
+                    rows.clone(),
+                    totals,
+                );
+            }
+        }
+        (Panels::Single(all), _) => {
+            for (piece, weights) in all[this].chunks(PIECE).enumerate() {
+                exact_rows(isa, weights, x, piece * PIECE, rows.clone(), totals);
+            }
+        }
+        (Panels::Half(all), _) => {
+            let halves = &all[2 * this.start..2 * this.end];
+            for (piece, from) in halves.chunks(2 * PIECE).enumerate() {
+                let to = &mut weights[..from.len() / 2];
+                let from = Narrow::Half(from);
+                isa.run(Widen { from, to });
+                exact_rows(isa, to, x, piece * PIECE, rows.clone(), totals);
+            }
+        }
+        (Panels::Upper(all), _) => {
+            let halves = &all[2 * this.start..2 * this.end];
+            for (piece, from) in halves.chunks(2 * PIECE).enumerate() {
+                let to = &mut weights[..from.len() / 2];
+                let from = Narrow::Upper(from);
+                isa.run(Widen { from, to });
+                exact_rows(isa, to, x, piece * PIECE, rows.clone(), totals);
+            }
         }
     }
 }
 
-/// The result matrix, to be written by panels.
-struct Strip {
+/// The lines of a panel.
+fn lines(layout: Layout, all: &[Line], panel: usize, inputs: usize) -> &[Line] {
+    let each = layout.blocks(inputs) * layout.lines();
+    &all[panel * each..(panel + 1) * each]
+}
+
+/// Lines of a piece.
+fn piece_lines(layout: Layout) -> usize {
+    CHUNK / layout.groups * layout.lines()
+}
+
+/// The expanded piece, all activations, the piece's first group, and which rows, and their totals.
+type Kernel = fn(Isa, &Chunk, &Activations<'_>, usize, Range<usize>, &mut [[f32; PANEL]]);
+
+/// The kernel for a layout.
+fn kernel(layout: Layout) -> Kernel {
+    match (layout.parts, layout.offsets, layout.bits) {
+        (2, true, _) if layout.fine() => quantized_rows::<2, true, true, true>,
+        (2, true, _) => quantized_rows::<2, true, false, true>,
+        (2, false, 8) => quantized_rows::<2, false, true, false>,
+        (2, false, _) => quantized_rows::<2, false, true, true>,
+        (_, true, _) => quantized_rows::<4, true, false, true>,
+        (_, false, _) => quantized_rows::<4, false, false, true>,
+    }
+}
+
+fn quantized_rows<const PARTS: usize, const OFFSETS: bool, const FINE: bool, const NARROW: bool>(
+    isa: Isa,
+    chunk: &Chunk,
+    x: &Activations<'_>,
+    first_group: usize,
+    rows: Range<usize>,
+    totals: &mut [[f32; PANEL]],
+) {
+    let each = x.columns().div_ceil(GROUP);
+    let end = (first_group + CHUNK).min(each);
+    let row = |r: usize| &x.groups[r * each..][first_group..end];
+    in_blocks(isa, totals, |at, totals| {
+        macro_rules! block {
+            ($($count:literal)*) => {
+                match totals.len() {
+                    $($count => {
+                        let Some(totals) = totals.first_chunk_mut::<$count>() else { return };
+                        let rows = std::array::from_fn(|r| row(rows.start + at + r));
+                        isa.run(quantized::Block::<$count, PARTS, OFFSETS, FINE, NARROW> { chunk, rows, totals });
+                    })*
+                    _ => {}
+                }
+            };
+        }
+        block!(1 2 3 4 5 6);
+    });
+}
+
+fn exact_rows(
+    isa: Isa,
+    weights: &[[Floats; 2]],
+    x: &Activations<'_>,
+    first: usize,
+    rows: Range<usize>,
+    totals: &mut [[f32; PANEL]],
+) {
+    let row = |r: usize| &x.values()[r * x.columns()..][first..first + weights.len()];
+    in_blocks(isa, totals, |at, totals| {
+        macro_rules! block {
+            ($($count:literal)*) => {
+                match totals.len() {
+                    $($count => {
+                        let Some(totals) = totals.first_chunk_mut::<$count>() else { return };
+                        let rows = std::array::from_fn(|r| row(rows.start + at + r));
+                        isa.run(exact::Block::<$count> { weights, rows, totals });
+                    })*
+                    _ => {}
+                }
+            };
+        }
+        block!(1 2 3 4 5 6);
+    });
+}
+
+/// Cuts rows into blocks that are as even as can be, each no larger than the registers bear.
+fn in_blocks(
+    isa: Isa,
+    totals: &mut [[f32; PANEL]],
+    mut block: impl FnMut(usize, &mut [[f32; PANEL]]),
+) {
+    let rows = totals.len();
+    let blocks = rows.div_ceil(isa.block_rows().min(6));
+    let mut rest = totals;
+    for index in 0..blocks {
+        let at = rows * index / blocks;
+        let (these, others) = rest.split_at_mut(rows * (index + 1) / blocks - at);
+        block(at, these);
+        rest = others;
+    }
+}
+
+/// The groups that tasks write.
+struct Target(*mut Group);
+
+// SAFETY: the pointer is only used by `write`, whose callers see to it that no two threads write the same place.
+unsafe impl Sync for Target {}
+
+impl Target {
+    /// Writes group `index`.
+    ///
+    /// # Safety
+    /// The pointer is to more than `index` groups that outlive this call, and no other thread reads or writes this one meanwhile.
+    unsafe fn write(&self, index: usize, group: Group) {
+        // SAFETY: this function's contract.
+        unsafe { *self.0.add(index) = group }
+    }
+}
+
+/// The result of a product, to be written by panels.
+struct Strip<'a> {
+    weights: &'a Matrix,
+    bias: Option<&'a [f32]>,
+    residual: Option<&'a [f32]>,
     base: *mut f32,
     rows: usize,
     outputs: usize,
 }
 
 // SAFETY: the pointer is only used by `write`, whose callers see to it that no two threads write the same place.
-unsafe impl Sync for Strip {}
+unsafe impl Sync for Strip<'_> {}
 
-impl Strip {
+impl<'a> Strip<'a> {
+    fn new(product: &'a mut Product<'_>) -> Strip<'a> {
+        let outputs = product.weights.outputs();
+        Strip {
+            weights: product.weights,
+            bias: product.bias,
+            residual: product.residual,
+            rows: product.out.len() / outputs.max(1),
+            base: product.out.as_mut_ptr(),
+            outputs,
+        }
+    }
+
     /// Writes the panel's outputs of a row.
     ///
     /// # Safety
     /// `base` points to `rows * outputs` elements that outlive this call, and no other thread reads or writes this panel of this row meanwhile.
-    unsafe fn write(&self, row: usize, panel: usize, result: &[f32; PANEL]) {
+    unsafe fn write(&self, row: usize, panel: usize, totals: &[f32; PANEL]) {
         let first = panel * PANEL;
         if row >= self.rows || first >= self.outputs {
             return;
         }
         let count = PANEL.min(self.outputs - first);
+        let mut result = *totals;
+        if let Some(bias) = self.bias {
+            for (result, bias) in result.iter_mut().zip(&bias[first..first + count]) {
+                *result += bias;
+            }
+        }
+        if let Some(residual) = self.residual {
+            let residual = &residual[row * self.outputs + first..][..count];
+            for (result, residual) in result.iter_mut().zip(residual) {
+                *result = residual + *result;
+            }
+        }
         // SAFETY: `row < rows` and `first + count <= outputs`, so the target lies inside the matrix; it is exclusive by this function's contract.
         unsafe {
             std::ptr::copy_nonoverlapping(
@@ -148,163 +483,4 @@ impl Strip {
             )
         }
     }
-}
-
-impl Packed {
-    fn panel(&self, panel: usize, groups: usize) -> Weights<'_> {
-        let codes = groups * 2 * self.layout.lines();
-        let scales = groups * self.layout.scales * 2;
-        let offsets = if self.layout.zero.is_none() {
-            scales
-        } else {
-            0
-        };
-        Weights {
-            codes: &self.codes[panel * codes..(panel + 1) * codes],
-            scales: &self.scales[panel * scales..(panel + 1) * scales],
-            offsets: &self.offsets[panel * offsets..(panel + 1) * offsets],
-            levels: &self.levels[panel * groups * 2..(panel + 1) * groups * 2],
-        }
-    }
-}
-
-fn any_panel(w: &Matrix, panel: usize) -> AnyWeights<'_> {
-    let range = panel * w.inputs() * 2..(panel + 1) * w.inputs() * 2;
-    match &w.panels {
-        Panels::Codes(packed) => {
-            AnyWeights::Codes(packed.layout, packed.panel(panel, w.inputs() / GROUP))
-        }
-        Panels::Single(all) => AnyWeights::Single(&all[range]),
-        Panels::Half(all) => AnyWeights::Half(&all[range]),
-        Panels::Upper(all) => AnyWeights::Upper(&all[range]),
-    }
-}
-
-/// What the panels' kernel is, the panel, all rows' groups, and which rows.
-type QuantizedBlock = fn(Isa, Layout, Weights<'_>, &[Group], usize, Range<usize>, Sink<'_>);
-
-/// Bytes of a panel that are worked on for all rows before the next ones, so that they stay in the first-level cache.
-const PANEL_BYTES: usize = 24 << 10;
-
-/// The kernel for a layout.
-fn quantized_block(layout: Layout) -> QuantizedBlock {
-    match (layout.nibbles, layout.scales, layout.zero) {
-        (true, 1, None) => quantized_rows::<true, true, 1, true>,
-        (true, 1, Some(_)) => quantized_rows::<true, true, 1, false>,
-        (true, _, None) => quantized_rows::<true, true, 2, true>,
-        (true, _, Some(_)) => quantized_rows::<true, true, 2, false>,
-        (false, 1, None) => quantized_rows::<false, true, 1, true>,
-        (false, 1, Some(128)) => quantized_rows::<false, false, 1, false>,
-        (false, 1, Some(_)) => quantized_rows::<false, true, 1, false>,
-        // Every type of this shape has a zero.
-        (false, _, _) => quantized_rows::<false, true, 2, false>,
-    }
-}
-
-fn quantized_rows<
-    const NIBBLES: bool,
-    const NARROW: bool,
-    const SCALES: usize,
-    const OFFSETS: bool,
->(
-    isa: Isa,
-    layout: Layout,
-    weights: Weights<'_>,
-    groups: &[Group],
-    groups_each: usize,
-    rows: Range<usize>,
-    sink: Sink<'_>,
-) {
-    let mut all = vec![[0f32; PANEL]; rows.len()];
-    let group_bytes = 2 * size_of::<Codes>() * layout.lines()
-        + 2 * size_of::<Floats>() * (SCALES * if OFFSETS { 2 } else { 1 } + 1);
-    let step = PANEL_BYTES / group_bytes;
-    let zero = layout.zero.unwrap_or(0);
-    for start in (0..groups_each).step_by(step) {
-        let part = start..(start + step).min(groups_each);
-        let weights = weights.part(part.clone(), layout.lines(), SCALES);
-        let row = |r: usize| &groups[r * groups_each..][part.clone()];
-        let mut at = rows.start;
-        let (fours, rest) = all.as_chunks_mut::<4>();
-        for totals in fours {
-            let rows = std::array::from_fn(|r| row(at + r));
-            isa.run(quantized::Block::<4, NIBBLES, NARROW, SCALES, OFFSETS> {
-                weights,
-                zero,
-                rows,
-                totals,
-            });
-            at += 4;
-        }
-        let (pairs, rest) = rest.as_chunks_mut::<2>();
-        for totals in pairs {
-            let rows = [row(at), row(at + 1)];
-            isa.run(quantized::Block::<2, NIBBLES, NARROW, SCALES, OFFSETS> {
-                weights,
-                zero,
-                rows,
-                totals,
-            });
-            at += 2;
-        }
-        if let Some(totals) = rest.first_chunk_mut::<1>() {
-            isa.run(quantized::Block::<1, NIBBLES, NARROW, SCALES, OFFSETS> {
-                weights,
-                zero,
-                rows: [row(at)],
-                totals,
-            });
-        }
-    }
-    for (row, total) in rows.zip(&all) {
-        sink(row, total);
-    }
-}
-
-fn exact_block(
-    isa: Isa,
-    weights: AnyWeights<'_>,
-    x: &[f32],
-    inputs: usize,
-    rows: Range<usize>,
-    sink: Sink<'_>,
-) {
-    let row = |r: usize| &x[r * inputs..(r + 1) * inputs];
-    let mut at = rows.start;
-    while at < rows.end {
-        at += match rows.end - at {
-            1..4 => put(
-                isa,
-                exact::Block::<1> {
-                    weights,
-                    rows: [row(at)],
-                },
-                at,
-                sink,
-            ),
-            _ => put(
-                isa,
-                exact::Block::<4> {
-                    weights,
-                    rows: std::array::from_fn(|r| row(at + r)),
-                },
-                at,
-                sink,
-            ),
-        };
-    }
-}
-
-/// Runs a block and hands its rows to the sink; gives back how many they were.
-fn put<const R: usize>(
-    isa: Isa,
-    block: impl Operation<Output = [[f32; PANEL]; R]>,
-    first: usize,
-    sink: Sink<'_>,
-) -> usize {
-    let results = isa.run(block);
-    for (r, result) in results.iter().enumerate() {
-        sink(first + r, result);
-    }
-    R
 }

@@ -1,8 +1,8 @@
 //! A matrix of weights, packed once for products. Knows no activations.
 
 use crate::error::{expect_length, product};
-use crate::pack::{self, GROUP, Layout, PANEL, Panel};
-use crate::vector::{Codes, Floats, LANES};
+use crate::pack::{self, Layout, PANEL, RUN, planes};
+use crate::vector::{Floats, LANES, Line};
 use crate::{KernelError, Quant};
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -17,27 +17,14 @@ pub struct Matrix {
 
 /// The weights, panel after panel; the last one is filled up with zeros.
 pub(crate) enum Panels {
-    /// Quantized: see `pack`.
-    Codes(Packed),
-    /// `[panels, inputs, 32]`.
-    Single(Vec<Floats>),
-    /// `[panels, inputs, 32]`, in half precision.
+    /// Quantized: see `pack`. `[panels, blocks, lines]`.
+    Packed(Layout, Vec<Line>),
+    /// `[panels, inputs, 2]`.
+    Single(Vec<[Floats; 2]>),
+    /// `[panels, inputs, 2]`, in half precision.
     Half(Vec<[f16; LANES]>),
-    /// `[panels, inputs, 32]`, upper halves of singles.
+    /// `[panels, inputs, 2]`, upper halves of singles.
     Upper(Vec<[u16; LANES]>),
-}
-
-/// The panels of a quantized matrix.
-pub(crate) struct Packed {
-    pub(crate) layout: Layout,
-    /// `[panels, groups, 2, lines]`.
-    pub(crate) codes: Vec<Codes>,
-    /// `[panels, groups, scales, 2]`.
-    pub(crate) scales: Vec<Floats>,
-    /// As the scales, or empty where the layout has a zero.
-    pub(crate) offsets: Vec<Floats>,
-    /// `[panels, groups, 2]`.
-    pub(crate) levels: Vec<Floats>,
 }
 
 impl Matrix {
@@ -69,7 +56,7 @@ impl Matrix {
             ],
         )?;
         let panels = match pack::layout(quant) {
-            Some(layout) => Panels::Codes(Packed::new(quant, layout, outputs, inputs, bytes)),
+            Some(layout) => Panels::Packed(layout, pack(quant, layout, outputs, inputs, bytes)),
             None => match quant {
                 Quant::F16 => Panels::Half(interleave(
                     outputs,
@@ -89,15 +76,20 @@ impl Matrix {
                         panel[lane] = bf16::from_le_bytes([at[0], at[1]]).to_bits();
                     },
                 )),
-                _ => Panels::Single(interleave(
-                    outputs,
-                    inputs,
-                    bytes,
-                    Floats([0.0; LANES]),
-                    |panel, lane, at| {
-                        panel.0[lane] = f32::from_le_bytes([at[0], at[1], at[2], at[3]]);
-                    },
-                )),
+                _ => Panels::Single(
+                    interleave(
+                        outputs,
+                        inputs,
+                        bytes,
+                        Floats([0.0; LANES]),
+                        |panel, lane, at| {
+                            panel.0[lane] = f32::from_le_bytes([at[0], at[1], at[2], at[3]]);
+                        },
+                    )
+                    .as_chunks::<2>()
+                    .0
+                    .to_vec(),
+                ),
             },
         };
         Ok(Matrix {
@@ -110,17 +102,12 @@ impl Matrix {
 
     /// Bytes of memory that weights `[outputs, inputs]` of this type will take when they are packed.
     pub fn packed_bytes(quant: Quant, outputs: usize, inputs: usize) -> u64 {
-        // Bits of 32 inputs of one output: codes, scales, offsets and a level.
-        let group = match pack::layout(quant) {
-            Some(layout) => {
-                let codes = if layout.nibbles { 128 } else { 256 };
-                let floats = layout.scales * if layout.zero.is_none() { 2 } else { 1 } + 1;
-                codes + 32 * floats
-            }
-            None => 256 * quant.block_bytes(),
+        let panels = outputs.div_ceil(PANEL) as u64;
+        let panel = match pack::layout(quant) {
+            Some(layout) => (layout.blocks(inputs) * layout.lines()) as u64 * 64,
+            None => (inputs as u64).saturating_mul((PANEL * quant.block_bytes()) as u64),
         };
-        let weights = (outputs.next_multiple_of(PANEL) as u64).saturating_mul(inputs as u64);
-        weights.saturating_mul(group as u64) / 256
+        panels.saturating_mul(panel)
     }
 
     /// The type that the weights had in their file.
@@ -141,16 +128,27 @@ impl Matrix {
     /// Bytes of memory that the packed weights take.
     pub fn memory(&self) -> usize {
         match &self.panels {
-            Panels::Codes(packed) => {
-                size_of_val(&*packed.codes)
-                    + size_of_val(&*packed.scales)
-                    + size_of_val(&*packed.offsets)
-                    + size_of_val(&*packed.levels)
-            }
+            Panels::Packed(_, all) => size_of_val(&**all),
             Panels::Single(all) => size_of_val(&**all),
             Panels::Half(all) => size_of_val(&**all),
             Panels::Upper(all) => size_of_val(&**all),
         }
+    }
+
+    /// Number of weights.
+    #[allow(clippy::len_without_is_empty)]
+    pub(crate) fn len(&self) -> usize {
+        self.outputs * self.inputs
+    }
+
+    /// Whether the weights are quantized.
+    pub fn is_packed(&self) -> bool {
+        matches!(self.panels, Panels::Packed(..))
+    }
+
+    /// Whether its products take activations with a scale for every 32, not 64: see [`Activations::new`](crate::Activations::new).
+    pub fn is_fine(&self) -> bool {
+        matches!(&self.panels, Panels::Packed(layout, _) if layout.fine())
     }
 
     /// Number of panels.
@@ -174,11 +172,20 @@ impl Matrix {
         let (panel, half, lane) = (index / PANEL, index % PANEL / LANES, index % LANES);
         let first = panel * self.inputs * 2 + half;
         match &self.panels {
-            Panels::Codes(packed) => packed.row(panel, half, lane, out),
+            Panels::Packed(layout, all) => {
+                let each = layout.blocks(self.inputs) * layout.lines();
+                row(
+                    *layout,
+                    &all[panel * each..(panel + 1) * each],
+                    half,
+                    lane,
+                    out,
+                );
+            }
             Panels::Single(all) => out
                 .iter_mut()
                 .enumerate()
-                .for_each(|(i, out)| *out = all[first + 2 * i].0[lane]),
+                .for_each(|(i, out)| *out = all[panel * self.inputs + i][half].0[lane]),
             Panels::Half(all) => out
                 .iter_mut()
                 .enumerate()
@@ -192,75 +199,65 @@ impl Matrix {
     }
 }
 
-impl Packed {
-    fn new(quant: Quant, layout: Layout, outputs: usize, inputs: usize, bytes: &[u8]) -> Packed {
-        let (panels, groups) = (outputs.div_ceil(PANEL), inputs / GROUP);
-        let (codes_each, scales_each) = (groups * 2 * layout.lines(), groups * layout.scales * 2);
-        let offsets_each = if layout.zero.is_none() {
-            scales_each
-        } else {
-            0
-        };
-        let mut packed = Packed {
-            layout,
-            codes: vec![Codes([0; 4 * LANES]); panels * codes_each],
-            scales: vec![Floats([0.0; LANES]); panels * scales_each],
-            offsets: vec![Floats([0.0; LANES]); panels * offsets_each],
-            levels: vec![Floats([0.0; LANES]); panels * groups * 2],
-        };
-        if packed.codes.is_empty() {
-            return packed;
-        }
+fn pack(quant: Quant, layout: Layout, outputs: usize, inputs: usize, bytes: &[u8]) -> Vec<Line> {
+    let each = layout.blocks(inputs) * layout.lines();
+    let mut all = vec![Line([0; LANES]); outputs.div_ceil(PANEL) * each];
+    if !all.is_empty() {
         let row = bytes.len() / outputs;
-        // Where there are no offsets, every panel gets an empty slice of them.
-        let mut offsets = packed.offsets.chunks_exact_mut(scales_each);
-        let offsets: Vec<&mut [Floats]> = (0..panels)
-            .map(|_| offsets.next().unwrap_or_default())
-            .collect();
         bytes
             .par_chunks(PANEL * row)
-            .zip(packed.codes.par_chunks_exact_mut(codes_each))
-            .zip(packed.scales.par_chunks_exact_mut(scales_each))
-            .zip(offsets)
-            .zip(packed.levels.par_chunks_exact_mut(groups * 2))
-            .for_each(|((((rows, codes), scales), offsets), levels)| {
-                pack::fill(
-                    quant,
-                    layout,
-                    rows,
-                    row,
-                    Panel {
-                        codes,
-                        scales,
-                        offsets,
-                        levels,
-                    },
-                );
-            });
-        packed
+            .zip(all.par_chunks_exact_mut(each))
+            .for_each(|(rows, panel)| pack::fill(quant, layout, rows, row, panel));
     }
+    all
+}
 
-    fn row(&self, panel: usize, half: usize, lane: usize, out: &mut [f32]) {
-        let (groups, lines) = (out.len() / GROUP, self.layout.lines());
-        for (group, out) in out.chunks_exact_mut(GROUP).enumerate() {
-            let group = panel * groups + group;
-            for (i, out) in out.iter_mut().enumerate() {
-                let byte =
-                    self.codes[(group * 2 + half) * lines + i / 4 % lines].0[4 * lane + i % 4];
-                let code = if self.layout.nibbles {
-                    (byte >> (4 * (i / 16))) & 15
-                } else {
-                    byte
-                };
-                let scale =
-                    (group * self.layout.scales + i * self.layout.scales / GROUP) * 2 + half;
-                let code = f32::from(code);
-                *out = match self.layout.zero {
-                    Some(zero) => self.scales[scale].0[lane] * (code - zero as f32),
-                    None => self.scales[scale].0[lane] * code + self.offsets[scale].0[lane],
-                };
-            }
+/// Dequantizes one output of a panel.
+fn row(layout: Layout, panel: &[Line], half: usize, lane: usize, out: &mut [f32]) {
+    let part = pack::GROUP / layout.parts;
+    let output = half * LANES + lane;
+    for (i, out) in out.iter_mut().enumerate() {
+        let (block, i) = (
+            i / (layout.groups * pack::GROUP),
+            i % (layout.groups * pack::GROUP),
+        );
+        let lines = &panel[block * layout.lines()..(block + 1) * layout.lines()];
+        let run = &lines[(i / RUN * 2 + half) * layout.bits..][..layout.bits];
+        let (quad, byte, mut code, mut done) = (i % RUN / 4, i % 4, 0, 0);
+        for width in planes(layout.bits) {
+            let word = run[done + quad % width].0[lane] >> (8 * byte + width * (quad / width));
+            code |= (word & (255 >> (8 - width))) << done;
+            done += width;
         }
+        let rest = &lines[layout.code_lines()..];
+        let half_at = |line: usize| {
+            let word = rest[line].0[output / 2];
+            f16::from_bits((word >> (16 * (output % 2))) as u16).to_f32()
+        };
+        let byte_at = |first: usize| {
+            let at = i / part * PANEL + output;
+            let word = rest[first + at / 64].0[at % 64 / 4];
+            f32::from((word >> (8 * (at % 4))) as i8)
+        };
+        let (scale_lines, sub_lines) = (layout.scale_lines(), layout.sub_lines());
+        let subs = if layout.offsets {
+            2 * scale_lines
+        } else {
+            scale_lines
+        };
+        let number = |first: usize, sub: usize| {
+            if layout.sub_scales {
+                half_at(first) * byte_at(sub)
+            } else {
+                half_at(first + i / part)
+            }
+        };
+        let scale = number(0, subs);
+        *out = if layout.offsets {
+            scale * code as f32 + number(scale_lines, subs + sub_lines)
+        } else {
+            scale * (code as f32 - layout.center() as f32)
+        };
     }
 }
 

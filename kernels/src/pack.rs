@@ -1,261 +1,351 @@
-//! From the blocks of a file to panels of columns. Knows the block layouts and the panel layout, and no arithmetic of products.
+//! From the blocks of a file to panels of outputs. Knows the block layouts and the panel layout, and no arithmetic of products.
 //!
-//! A panel is 32 outputs. Along the inputs it is cut into groups of 32; of each group it holds, for the first and the last 16
-//! outputs, lines of 64 bytes: a lane of four bytes is one output's weights for four consecutive inputs (a quad). Codes of up to four
-//! bits share a byte: quad `q` in the low nibbles, quad `q + 4` in the high ones. So one instruction multiplies a quad of a row's
-//! activations with sixteen outputs, and no lane ever meets another.
+//! A panel is 32 outputs, as two halves of sixteen: a lane of a vector is one output, and no lane ever meets another. Along the inputs a
+//! panel is a chain of blocks, each a run of lines of 64 bytes that holds all about its inputs, so that a product reads one stream:
+//!
+//! | lines | what |
+//! |---|---|
+//! | for every 32 inputs, for each half: as many lines as a code has bits | codes, in planes of 4, 2 and 1 bits |
+//! | 1 a scale, or, with sub-scales, 1 a block | scales in half precision |
+//! | as many | offsets likewise, where the type has them |
+//! | half as many as sub-scales | signed bytes that multiply the block's scale |
+//! | as many | signed bytes that multiply the block's offset, where the type has them |
+//!
+//! A word of a plane holds codes of one output for consecutive inputs (a quad: four inputs, a byte each): in the plane of nibbles quad `q` lies
+//! in line `q % 4`, in the low nibbles for `q < 4`; in the plane of pairs in line `q % 2` at bit `2 (q / 2)`; in the plane of single bits at bit `q`.
+//! The planes of a code are its lowest four or two bits first. That is as many bits a weight as in the file, but for the rounding of
+//! sub-scales to whole bytes: Q4_K takes 4.625 for 4.5, Q2_K 3.125 for 2.625, Q3_K 3.5625 for 3.4375, Q5_K 5.625 for 5.5.
 
 use crate::Quant;
-use crate::vector::{Codes, Floats, LANES};
-use half::f16;
+use crate::vector::{LANES, Line};
 
 /// Outputs of a panel.
 pub const PANEL: usize = 2 * LANES;
 
-/// Inputs of a group.
-pub const GROUP: usize = 32;
+/// Inputs whose activations share a scale; where a layout is fine, every 32 of them have their own.
+pub const GROUP: usize = 64;
+
+/// Inputs whose codes share lines.
+pub const RUN: usize = 32;
 
 /// What the panels of a quantized type look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Whether codes take four bits, not eight.
-    pub nibbles: bool,
-    /// Scales that a group of 32 inputs has: 1 or 2.
-    pub scales: usize,
-    /// What is subtracted from each code; `None` where each scale comes with an offset instead.
-    pub zero: Option<i32>,
+    /// Bits of a code: 2, 3, 4, 5, 6 or 8.
+    pub bits: usize,
+    /// Groups of 64 inputs in a block: 1 or 4.
+    pub groups: usize,
+    /// Scales that a group has: 2 or 4.
+    pub parts: usize,
+    /// Whether a block has one scale in half precision, which a signed byte multiplies for each part.
+    pub sub_scales: bool,
+    /// Whether `weight = scale * code + offset`; else it is `scale * (code - center)`.
+    pub offsets: bool,
 }
 
 /// The layout of a quantized type, `None` for floating point.
 pub fn layout(quant: Quant) -> Option<Layout> {
-    let (nibbles, scales, zero) = match quant {
+    let (bits, groups, parts, offsets) = match quant {
         Quant::F32 | Quant::F16 | Quant::BF16 => return None,
-        Quant::Q4_0 => (true, 1, Some(8)),
-        Quant::Q4_1 | Quant::Q4_K => (true, 1, None),
-        Quant::Q5_0 => (false, 1, Some(16)),
-        Quant::Q5_1 | Quant::Q5_K => (false, 1, None),
-        Quant::Q8_0 => (false, 1, Some(128)),
-        Quant::Q2_K => (true, 2, None),
-        Quant::Q3_K => (true, 2, Some(4)),
-        Quant::Q6_K => (false, 2, Some(32)),
+        Quant::Q4_0 => (4, 1, 2, false),
+        Quant::Q4_1 => (4, 1, 2, true),
+        Quant::Q5_0 => (5, 1, 2, false),
+        Quant::Q5_1 => (5, 1, 2, true),
+        Quant::Q8_0 => (8, 1, 2, false),
+        Quant::Q2_K => (2, 4, 4, true),
+        Quant::Q3_K => (3, 4, 4, false),
+        Quant::Q4_K => (4, 4, 2, true),
+        Quant::Q5_K => (5, 4, 2, true),
+        Quant::Q6_K => (6, 4, 4, false),
     };
+    let sub_scales = groups == 4;
     Some(Layout {
-        nibbles,
-        scales,
-        zero,
+        bits,
+        groups,
+        parts,
+        sub_scales,
+        offsets,
     })
 }
 
 impl Layout {
-    /// Lines of codes that half a panel has in a group.
+    /// Whether every 32 activations have their own scale, as the weights have: types with blocks of 32. With a scale for 64 the divergence of
+    /// SmolLM2-135M Q4_1 from the exact product is 1.8 times as large, that of Gemma-3-270M 1.4 times.
+    pub fn fine(self) -> bool {
+        !self.sub_scales
+    }
+
+    /// What is subtracted from a code before it is multiplied: half of what its bits hold.
+    pub fn center(self) -> u32 {
+        1 << (self.bits - 1)
+    }
+
+    /// Lines of a block's codes.
+    pub fn code_lines(self) -> usize {
+        self.groups * 4 * self.bits
+    }
+
+    /// Lines of a block's scales in half precision.
+    pub fn scale_lines(self) -> usize {
+        if self.sub_scales { 1 } else { self.parts }
+    }
+
+    /// Lines of a block's sub-scales.
+    pub fn sub_lines(self) -> usize {
+        if self.sub_scales {
+            self.groups * self.parts / 2
+        } else {
+            0
+        }
+    }
+
+    /// Lines of a block.
     pub fn lines(self) -> usize {
-        if self.nibbles { 4 } else { 8 }
+        let scales = self.scale_lines() + self.sub_lines();
+        self.code_lines() + if self.offsets { 2 * scales } else { scales }
+    }
+
+    /// Blocks of a row of `inputs` weights; the last one may be half empty.
+    pub fn blocks(self, inputs: usize) -> usize {
+        inputs.div_ceil(self.groups * GROUP)
     }
 }
 
-/// A block taken apart: `weight = scale * code + offset`, with a scale and an offset for every 16 or 32 codes. Where the layout has a
-/// zero, the offset is unused.
-pub struct Block {
-    codes: [u8; 256],
-    scales: [f32; 16],
-    offsets: [f32; 16],
+/// A block taken apart.
+struct Block {
+    /// Codes, a word for a quad.
+    quads: [u32; 64],
+    /// Scale and offset in half precision.
+    scale: u16,
+    offset: u16,
+    /// What multiplies them for each part.
+    scales: [i8; 16],
+    offsets: [i8; 16],
 }
 
-/// The panels of a quantized matrix, of `groups` groups each.
-pub struct Panel<'a> {
-    /// `[groups, 2, lines]`.
-    pub codes: &'a mut [Codes],
-    /// `[groups, scales, 2]`.
-    pub scales: &'a mut [Floats],
-    /// As the scales, or empty.
-    pub offsets: &'a mut [Floats],
-    /// `[groups, 2]`: the sum of a group's weights. What the activations' middle is multiplied by.
-    pub levels: &'a mut [Floats],
-}
-
-/// Fills a panel from the rows of up to 32 outputs, each `row` bytes long.
-pub fn fill(quant: Quant, layout: Layout, rows: &[u8], row: usize, panel: Panel<'_>) {
+/// Fills a panel, zeros so far, from the rows of up to 32 outputs, each `row` bytes long.
+pub fn fill(quant: Quant, layout: Layout, rows: &[u8], row: usize, panel: &mut [Line]) {
     let mut block = Block {
-        codes: [0; 256],
-        scales: [0.0; 16],
-        offsets: [0.0; 16],
+        quads: [0; 64],
+        scale: 0,
+        offset: 0,
+        scales: [0; 16],
+        offsets: [0; 16],
     };
-    let lines = layout.lines();
-    for (output, bytes) in rows.chunks_exact(row).enumerate() {
-        let (half, lane) = (output / LANES, output % LANES);
-        for (at, bytes) in bytes.chunks_exact(quant.block_bytes()).enumerate() {
-            take_apart(quant, bytes, &mut block);
-            let groups = quant.block() / GROUP;
-            for inner in 0..groups {
-                let group = at * groups + inner;
-                let codes = &block.codes[inner * GROUP..(inner + 1) * GROUP];
-                let target = &mut panel.codes[(group * 2 + half) * lines..][..lines];
-                for (line, Codes(target)) in target.iter_mut().enumerate() {
-                    let target = &mut target[4 * lane..4 * lane + 4];
-                    target.copy_from_slice(&codes[4 * line..4 * line + 4]);
-                    if layout.nibbles {
-                        for (target, high) in target.iter_mut().zip(&codes[4 * line + 16..]) {
-                            *target |= high << 4;
-                        }
-                    }
+    let bytes_each = quant.block_bytes();
+    // Runs of 32 inputs that a block of the file has, and a block of the panel.
+    let (runs, runs_here) = (quant.block() / RUN, 2 * layout.groups);
+    for at in 0..row / bytes_each {
+        let (index, first_run) = (at * runs / runs_here, at * runs % runs_here);
+        let lines = &mut panel[index * layout.lines()..(index + 1) * layout.lines()];
+        let (codes, rest) = lines.split_at_mut(layout.code_lines());
+        let scale_lines = layout.scale_lines();
+        for (output, bytes) in rows.chunks_exact(row).enumerate() {
+            take_apart(
+                quant,
+                &bytes[at * bytes_each..(at + 1) * bytes_each],
+                &mut block,
+            );
+            let (half, lane) = (output / LANES, output % LANES);
+            for (run, quads) in block.quads.as_chunks::<8>().0[..runs].iter().enumerate() {
+                let first = ((first_run + run) * 2 + half) * layout.bits;
+                put_codes(&mut codes[first..first + layout.bits], lane, quads);
+            }
+            let mut at = if layout.sub_scales { 0 } else { first_run };
+            put_half(&mut rest[at], output, block.scale);
+            at += scale_lines;
+            if layout.offsets {
+                put_half(&mut rest[at], output, block.offset);
+                at += scale_lines;
+            }
+            if layout.sub_scales {
+                let count = layout.groups * layout.parts;
+                put_bytes(&mut rest[at..], output, &block.scales[..count]);
+                if layout.offsets {
+                    at += layout.sub_lines();
+                    put_bytes(&mut rest[at..], output, &block.offsets[..count]);
                 }
-                let mut level = 0f64;
-                for s in 0..layout.scales {
-                    let (from, to) = (
-                        inner * layout.scales + s,
-                        (group * layout.scales + s) * 2 + half,
-                    );
-                    panel.scales[to].0[lane] = block.scales[from];
-                    if layout.zero.is_none() {
-                        panel.offsets[to].0[lane] = block.offsets[from];
-                    }
-                    let part = GROUP / layout.scales;
-                    let sum: i32 = codes[s * part..(s + 1) * part]
-                        .iter()
-                        .map(|code| i32::from(*code))
-                        .sum();
-                    let sum = sum - layout.zero.unwrap_or(0) * part as i32;
-                    level += f64::from(block.scales[from]) * f64::from(sum);
-                    if layout.zero.is_none() {
-                        level += f64::from(block.offsets[from]) * part as f64;
-                    }
-                }
-                panel.levels[group * 2 + half].0[lane] = level as f32;
             }
         }
     }
 }
 
-fn half_at(block: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
-}
-
-/// Low nibbles of 16 bytes, then their high nibbles.
-fn nibbles_of_32(packed: &[u8], codes: &mut [u8]) {
-    for (i, byte) in packed[..16].iter().enumerate() {
-        codes[i] = byte & 15;
-        codes[i + 16] = byte >> 4;
+/// The widths of the planes of a code of so many bits, its lowest bits first.
+pub const fn planes(bits: usize) -> &'static [usize] {
+    match bits {
+        2 => &[2],
+        3 => &[2, 1],
+        4 => &[4],
+        5 => &[4, 1],
+        6 => &[4, 2],
+        _ => &[8],
     }
 }
 
-fn fifth_bits(bits: &[u8], codes: &mut [u8]) {
-    for (i, code) in codes[..32].iter_mut().enumerate() {
-        *code |= ((bits[i / 8] >> (i % 8)) & 1) << 4;
+/// Puts eight quads of codes into the planes of a run.
+fn put_codes(lines: &mut [Line], lane: usize, quads: &[u32; 8]) {
+    let mut done = 0;
+    for width in planes(lines.len()) {
+        let mask = (255 >> (8 - width)) * 0x0101_0101;
+        for (k, line) in lines[done..done + width].iter_mut().enumerate() {
+            let mut word = 0;
+            for (j, quad) in quads[k..].iter().step_by(*width).enumerate() {
+                word |= ((quad >> done) & mask) << (width * j);
+            }
+            line.0[lane] = word;
+        }
+        done += width;
     }
 }
 
-/// Takes a block apart: its codes, scales and offsets, each computed in single precision as the block's definition says.
+fn put_half(line: &mut Line, output: usize, half: u16) {
+    line.0[output / 2] |= u32::from(half) << (16 * (output % 2));
+}
+
+/// Puts one byte a part, parts following each other in runs of 32 outputs.
+fn put_bytes(lines: &mut [Line], output: usize, bytes: &[i8]) {
+    for (part, byte) in bytes.iter().enumerate() {
+        let byte_at = part * PANEL + output;
+        let word = &mut lines[byte_at / 64].0[byte_at % 64 / 4];
+        *word |= u32::from(byte.cast_unsigned()) << (8 * (byte_at % 4));
+    }
+}
+
+fn word_at(bytes: &[u8], index: usize) -> u32 {
+    u32::from_le_bytes([
+        bytes[4 * index],
+        bytes[4 * index + 1],
+        bytes[4 * index + 2],
+        bytes[4 * index + 3],
+    ])
+}
+
+fn half_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Takes a block of a file apart.
 fn take_apart(quant: Quant, bytes: &[u8], block: &mut Block) {
     let Block {
-        codes,
+        quads,
+        scale,
+        offset,
         scales,
         offsets,
     } = block;
     match quant {
         Quant::F32 | Quant::F16 | Quant::BF16 => {}
         Quant::Q4_0 => {
-            scales[0] = half_at(bytes, 0);
-            nibbles_of_32(&bytes[2..], codes);
+            *scale = half_at(bytes, 0);
+            nibbles_of_32(&bytes[2..], quads);
         }
         Quant::Q4_1 => {
-            (scales[0], offsets[0]) = (half_at(bytes, 0), half_at(bytes, 2));
-            nibbles_of_32(&bytes[4..], codes);
+            (*scale, *offset) = (half_at(bytes, 0), half_at(bytes, 2));
+            nibbles_of_32(&bytes[4..], quads);
         }
         Quant::Q5_0 => {
-            scales[0] = half_at(bytes, 0);
-            nibbles_of_32(&bytes[6..], codes);
-            fifth_bits(&bytes[2..6], codes);
+            *scale = half_at(bytes, 0);
+            nibbles_of_32(&bytes[6..], quads);
+            fifth_bits(word_at(&bytes[2..], 0), quads);
         }
         Quant::Q5_1 => {
-            (scales[0], offsets[0]) = (half_at(bytes, 0), half_at(bytes, 2));
-            nibbles_of_32(&bytes[8..], codes);
-            fifth_bits(&bytes[4..8], codes);
+            (*scale, *offset) = (half_at(bytes, 0), half_at(bytes, 2));
+            nibbles_of_32(&bytes[8..], quads);
+            fifth_bits(word_at(&bytes[4..], 0), quads);
         }
         Quant::Q8_0 => {
-            scales[0] = half_at(bytes, 0);
-            for (code, byte) in codes.iter_mut().zip(&bytes[2..34]) {
-                *code = byte ^ 128;
+            *scale = half_at(bytes, 0);
+            for (i, quad) in quads[..8].iter_mut().enumerate() {
+                *quad = word_at(&bytes[2..], i) ^ 0x8080_8080;
             }
         }
         Quant::Q2_K => {
-            let (scale, minimum) = (half_at(bytes, 80), half_at(bytes, 82));
+            (*scale, *offset) = (half_at(bytes, 80), half_at(bytes, 82));
             for (i, both) in bytes[..16].iter().enumerate() {
-                scales[i] = scale * f32::from(both & 15);
-                offsets[i] = -(minimum * f32::from(both >> 4));
+                (scales[i], offsets[i]) = ((both & 15) as i8, -((both >> 4) as i8));
             }
-            pairs(&bytes[16..80], codes);
+            pairs(&bytes[16..80], quads);
         }
         Quant::Q3_K => {
-            let (high, packed) = (&bytes[..32], &bytes[96..108]);
-            let scale = half_at(bytes, 108);
-            for i in 0..16 {
+            *scale = half_at(bytes, 108);
+            let packed = &bytes[96..108];
+            for (i, scale) in scales.iter_mut().enumerate() {
                 let low = (packed[i % 8] >> (4 * (i / 8))) & 15;
                 let six = low | ((packed[8 + i % 4] >> (2 * (i / 4))) & 3) << 4;
-                scales[i] = scale * (f32::from(six) - 32.0);
+                *scale = six as i8 - 32;
             }
-            pairs(&bytes[32..96], codes);
-            for (run, codes) in codes.chunks_exact_mut(32).enumerate() {
-                for (code, high) in codes.iter_mut().zip(high) {
-                    *code |= ((high >> run) & 1) << 2;
-                }
+            pairs(&bytes[32..96], quads);
+            for (i, quad) in quads.iter_mut().enumerate() {
+                *quad |= ((word_at(bytes, i % 8) >> (i / 8)) & 0x0101_0101) << 2;
             }
         }
         Quant::Q4_K => {
-            sub_blocks(bytes, scales, offsets);
-            nibbles_of_256(&bytes[16..144], codes);
+            (*scale, *offset) = (half_at(bytes, 0), half_at(bytes, 2));
+            sub_blocks(&bytes[4..16], scales, offsets);
+            nibbles_of_256(&bytes[16..144], quads);
         }
         Quant::Q5_K => {
-            sub_blocks(bytes, scales, offsets);
-            nibbles_of_256(&bytes[48..176], codes);
-            for (run, codes) in codes.chunks_exact_mut(32).enumerate() {
-                for (code, high) in codes.iter_mut().zip(&bytes[16..48]) {
-                    *code |= ((high >> run) & 1) << 4;
-                }
+            (*scale, *offset) = (half_at(bytes, 0), half_at(bytes, 2));
+            sub_blocks(&bytes[4..16], scales, offsets);
+            nibbles_of_256(&bytes[48..176], quads);
+            for (i, quad) in quads.iter_mut().enumerate() {
+                *quad |= ((word_at(&bytes[16..], i % 8) >> (i / 8)) & 0x0101_0101) << 4;
             }
         }
         Quant::Q6_K => {
-            let scale = half_at(bytes, 208);
-            for (target, s) in scales.iter_mut().zip(&bytes[192..208]) {
-                *target = scale * f32::from(*s as i8);
+            *scale = half_at(bytes, 208);
+            for (scale, byte) in scales.iter_mut().zip(&bytes[192..208]) {
+                *scale = byte.cast_signed();
             }
-            for (run, codes) in codes.chunks_exact_mut(32).enumerate() {
-                let (half, quarter) = (run / 4, run % 4);
-                let low = &bytes[half * 64 + quarter % 2 * 32..][..32];
-                let high = &bytes[128 + half * 32..][..32];
-                for ((code, low), high) in codes.iter_mut().zip(low).zip(high) {
-                    *code = (low >> (4 * (quarter / 2))) & 15 | ((high >> (2 * quarter)) & 3) << 4;
-                }
+            for (i, quad) in quads.iter_mut().enumerate() {
+                let (part, i) = (i / 32, i % 32);
+                let low = word_at(&bytes[64 * part..], i % 16) >> (4 * (i / 16));
+                let high = word_at(&bytes[128 + 32 * part..], i % 8) >> (2 * (i / 8));
+                *quad = low & 0x0f0f_0f0f | (high & 0x0303_0303) << 4;
             }
         }
+    }
+}
+
+/// Low nibbles of 16 bytes, then their high nibbles.
+fn nibbles_of_32(packed: &[u8], quads: &mut [u32; 64]) {
+    for i in 0..4 {
+        let word = word_at(packed, i);
+        quads[i] = word & 0x0f0f_0f0f;
+        quads[i + 4] = (word >> 4) & 0x0f0f_0f0f;
+    }
+}
+
+/// Bit `i` becomes the fifth bit of code `i`.
+fn fifth_bits(bits: u32, quads: &mut [u32; 64]) {
+    for (q, quad) in quads[..8].iter_mut().enumerate() {
+        let four = (bits >> (4 * q)) & 15;
+        // Bit `j` of the four goes to bit 4 of byte `j`.
+        *quad |= (four | four << 7 | four << 14 | four << 21) << 4 & 0x1010_1010;
     }
 }
 
 /// Two-bit codes of 256 weights, four runs of 32 to each 32 bytes.
-fn pairs(packed: &[u8], codes: &mut [u8; 256]) {
-    for (run, codes) in codes.chunks_exact_mut(32).enumerate() {
-        for (code, byte) in codes.iter_mut().zip(&packed[run / 4 * 32..]) {
-            *code = (byte >> (2 * (run % 4))) & 3;
-        }
+fn pairs(packed: &[u8], quads: &mut [u32; 64]) {
+    for (i, quad) in quads.iter_mut().enumerate() {
+        *quad = (word_at(packed, i / 32 * 8 + i % 8) >> (2 * (i / 8 % 4))) & 0x0303_0303;
     }
 }
 
 /// Four-bit codes of 256 weights, two runs of 32 to each 32 bytes.
-fn nibbles_of_256(packed: &[u8], codes: &mut [u8; 256]) {
-    for (run, codes) in codes.chunks_exact_mut(32).enumerate() {
-        for (code, byte) in codes.iter_mut().zip(&packed[run / 2 * 32..]) {
-            *code = (byte >> (4 * (run % 2))) & 15;
-        }
+fn nibbles_of_256(packed: &[u8], quads: &mut [u32; 64]) {
+    for (i, quad) in quads.iter_mut().enumerate() {
+        *quad = (word_at(packed, i / 16 * 8 + i % 8) >> (4 * (i / 8 % 2))) & 0x0f0f_0f0f;
     }
 }
 
-/// The eight scales and minima of a Q4_K or Q5_K block.
-fn sub_blocks(bytes: &[u8], scales: &mut [f32; 16], offsets: &mut [f32; 16]) {
-    let (scale, minimum, packed) = (half_at(bytes, 0), half_at(bytes, 2), &bytes[4..16]);
+/// The eight scales and minima of a Q4_K or Q5_K block, the minima negated.
+fn sub_blocks(packed: &[u8], scales: &mut [i8; 16], offsets: &mut [i8; 16]) {
     for j in 0..4 {
         let (a, b, c) = (packed[j], packed[j + 4], packed[j + 8]);
-        scales[j] = scale * f32::from(a & 63);
-        offsets[j] = -(minimum * f32::from(b & 63));
-        scales[j + 4] = scale * f32::from(c & 15 | (a >> 6) << 4);
-        offsets[j + 4] = -(minimum * f32::from(c >> 4 | (b >> 6) << 4));
+        scales[j] = (a & 63) as i8;
+        offsets[j] = -((b & 63) as i8);
+        scales[j + 4] = (c & 15 | (a >> 6) << 4) as i8;
+        offsets[j + 4] = -((c >> 4 | (b >> 6) << 4) as i8);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::dispatch::{Isa, Operation};
 use crate::error::{expect_length, product};
-use crate::generic::rows::{Gated, RmsNorm, Rope, SoftCap};
+use crate::generic::rows::{Add, Gated, RmsNorm, Rope, SoftCap};
 use crate::{Activation, KernelError, RopeStyle};
 use rayon::prelude::*;
 
@@ -132,6 +132,18 @@ pub fn gated(
             out,
         }),
     );
+    Ok(())
+}
+
+/// `a + b`, element by element.
+///
+/// # Errors
+/// Where the lengths differ.
+pub fn add(isa: Isa, a: &[f32], b: &[f32], out: &mut [f32]) -> Result<(), KernelError> {
+    expect_length("b", &[a.len()], b.len())?;
+    expect_length("sum", &[a.len()], out.len())?;
+    let parts = a.chunks(TASK).zip(b.chunks(TASK)).zip(out.chunks_mut(TASK));
+    each(isa, parts.map(|((a, b), out)| Add { a, b, out }));
     Ok(())
 }
 

@@ -14,10 +14,10 @@ pub const LANES: usize = 16;
 #[repr(C, align(64))]
 pub struct Floats(pub [f32; LANES]);
 
-/// A cache line of codes: sixteen lanes of four bytes.
+/// A cache line of packed weights: sixteen words. What else lies in a word counts from its low end: four bytes, or two halves.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub struct Codes(pub [u8; 4 * LANES]);
+pub struct Line(pub [u32; LANES]);
 
 /// An instruction set's vectors of sixteen lanes.
 pub trait Vector: Copy + Send + Sync + 'static {
@@ -36,6 +36,10 @@ pub trait Vector: Copy + Send + Sync + 'static {
     fn load_half(self, from: &[f16; LANES]) -> Self::F;
     /// Reads sixteen numbers that are the upper halves of singles.
     fn load_upper(self, from: &[u16; LANES]) -> Self::F;
+    /// Reads sixteen numbers in half precision, two to a word.
+    fn load_halves(self, from: &[u32; LANES / 2]) -> Self::F;
+    /// Reads sixteen signed bytes, four to a word, as numbers.
+    fn load_signed(self, from: &[u32; LANES / 4]) -> Self::F;
     /// `a + b`.
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a - b`.
@@ -53,18 +57,28 @@ pub trait Vector: Copy + Send + Sync + 'static {
 
     /// `x` in every lane.
     fn splat_int(self, x: i32) -> Self::I;
-    /// Reads 64 bytes.
-    fn load_codes(self, from: &Codes) -> Self::I;
-    /// The low nibble of every byte.
-    fn low_nibbles(self, x: Self::I) -> Self::I;
-    /// The high nibble of every byte, moved down.
-    fn high_nibbles(self, x: Self::I) -> Self::I;
-    /// Byte `N` of every lane, 0 to 3, as a number.
-    fn byte<const N: u32>(self, x: Self::I) -> Self::I;
-    /// Adds to each lane the four products of its unsigned bytes in `codes` with its signed bytes in `activations`. Exact: nothing saturates.
-    fn dot(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I;
-    /// As [`Vector::dot`], where all of `codes` are known to be at most 127 and no activation is -128.
-    fn dot_narrow(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I;
+    /// Reads a line.
+    fn load_line(self, from: &Line) -> Self::I;
+    /// Asks the memory for the line that lies `ahead` lines after this one, if there is such a line: it will be read soon.
+    fn prefetch(self, line: &Line, ahead: usize);
+    /// Writes a line.
+    fn store_line(self, x: Self::I, to: &mut Line);
+    /// Every lane moved up by `n` bits, below 32; a constant `n` is best.
+    fn shift_left(self, x: Self::I, n: u32) -> Self::I;
+    /// Every lane moved down by `n` bits, below 32, zeros coming in; a constant `n` is best.
+    fn shift_right(self, x: Self::I, n: u32) -> Self::I;
+    /// Those bits of `a` that are in `b` too.
+    fn and(self, a: Self::I, b: Self::I) -> Self::I;
+    /// The bits of both.
+    fn or(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a + b`.
+    fn add_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a - b`, byte by byte, without borrowing.
+    fn sub_bytes(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Adds to each lane the four products of its unsigned bytes in `x` with its signed bytes in `w`. Exact: nothing saturates.
+    fn dot(self, sum: Self::I, x: Self::I, w: Self::I) -> Self::I;
+    /// As [`Vector::dot`], where every byte of `w` is known to lie from -64 to 63.
+    fn dot_narrow(self, sum: Self::I, x: Self::I, w: Self::I) -> Self::I;
     /// To f32, rounded to nearest even.
     fn to_float(self, x: Self::I) -> Self::F;
     /// `x * 2^n`, by adding the low bits of `n`'s representation to the exponent of `x`; the result must be a normal number.
@@ -165,6 +179,16 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
+    fn load_halves(self, from: &[u32; LANES / 2]) -> Self::F {
+        std::array::from_fn(|i| f16::from_bits((from[i / 2] >> (16 * (i % 2))) as u16).to_f32())
+    }
+
+    #[inline(always)]
+    fn load_signed(self, from: &[u32; LANES / 4]) -> Self::F {
+        std::array::from_fn(|i| f32::from((from[i / 4] >> (8 * (i % 4))) as i8))
+    }
+
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |a, b| a + b)
     }
@@ -205,48 +229,66 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    fn load_codes(self, from: &Codes) -> Self::I {
-        let bytes = &from.0;
+    fn load_line(self, from: &Line) -> Self::I {
+        from.0.map(u32::cast_signed)
+    }
+
+    #[inline(always)]
+    fn prefetch(self, _: &Line, _: usize) {}
+
+    #[inline(always)]
+    fn store_line(self, x: Self::I, to: &mut Line) {
+        to.0 = x.map(i32::cast_unsigned);
+    }
+
+    #[inline(always)]
+    fn shift_left(self, x: Self::I, n: u32) -> Self::I {
+        x.map(|x| x << n)
+    }
+
+    #[inline(always)]
+    fn shift_right(self, x: Self::I, n: u32) -> Self::I {
+        x.map(|x| (x.cast_unsigned() >> n).cast_signed())
+    }
+
+    #[inline(always)]
+    fn and(self, a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|i| a[i] & b[i])
+    }
+
+    #[inline(always)]
+    fn or(self, a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|i| a[i] | b[i])
+    }
+
+    #[inline(always)]
+    fn add_int(self, a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|i| a[i].wrapping_add(b[i]))
+    }
+
+    #[inline(always)]
+    fn sub_bytes(self, a: Self::I, b: Self::I) -> Self::I {
         std::array::from_fn(|i| {
-            i32::from_le_bytes([
-                bytes[4 * i],
-                bytes[4 * i + 1],
-                bytes[4 * i + 2],
-                bytes[4 * i + 3],
-            ])
+            let (a, b) = (a[i].to_le_bytes(), b[i].to_le_bytes());
+            i32::from_le_bytes(std::array::from_fn(|j| a[j].wrapping_sub(b[j])))
         })
     }
 
     #[inline(always)]
-    fn low_nibbles(self, x: Self::I) -> Self::I {
-        x.map(|x| x & 0x0f0f_0f0f)
-    }
-
-    #[inline(always)]
-    fn high_nibbles(self, x: Self::I) -> Self::I {
-        x.map(|x| (x >> 4) & 0x0f0f_0f0f)
-    }
-
-    #[inline(always)]
-    fn byte<const N: u32>(self, x: Self::I) -> Self::I {
-        x.map(|x| (x >> (8 * N)) & 255)
-    }
-
-    #[inline(always)]
-    fn dot(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I {
+    fn dot(self, sum: Self::I, x: Self::I, w: Self::I) -> Self::I {
         std::array::from_fn(|i| {
-            let (codes, activations) = (codes[i].to_le_bytes(), activations[i].to_le_bytes());
-            let products = codes
+            let (x, w) = (x[i].to_le_bytes(), w[i].to_le_bytes());
+            let products = x
                 .iter()
-                .zip(activations)
-                .map(|(c, a)| i32::from(*c) * i32::from(a as i8));
+                .zip(w)
+                .map(|(x, w)| i32::from(*x) * i32::from(w as i8));
             sum[i].wrapping_add(products.sum())
         })
     }
 
     #[inline(always)]
-    fn dot_narrow(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I {
-        self.dot(sum, codes, activations)
+    fn dot_narrow(self, sum: Self::I, x: Self::I, w: Self::I) -> Self::I {
+        self.dot(sum, x, w)
     }
 
     #[inline(always)]

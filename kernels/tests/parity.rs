@@ -11,7 +11,7 @@ use assize_kernels::{
 use common::{Random, bits, check_everywhere, on_threads};
 
 fn multiply(isa: Isa, x: &[f32], rows: usize, w: &Matrix, precision: Precision) -> Vec<f32> {
-    let x = Activations::new(isa, x, rows, w.inputs(), precision).unwrap();
+    let x = Activations::new(isa, x, rows, w.inputs(), precision, w.is_fine()).unwrap();
     let mut out = vec![f32::NAN; rows * w.outputs()];
     matmul(isa, &x, w, &mut out).unwrap();
     out
@@ -26,15 +26,22 @@ fn check_matmul(quant: Quant, rows: usize, outputs: usize, inputs: usize, random
     let absolute = |all: &[f32]| all.iter().map(|x| x.abs()).collect::<Vec<f32>>();
     // What a result could be at most: rounding errors are judged by it, as a sum near zero proves nothing.
     let bound = scalar::matmul::product(&absolute(&x), &absolute(&weights), inputs);
-    for precision in [Precision::Exact, Precision::Quantized] {
+    for precision in [Precision::Exact, Precision::Quantized, Precision::Refined] {
         let case = format!("{quant:?} {rows}x{outputs}x{inputs} {precision:?}");
         let first = multiply(Isa::PORTABLE, &x, rows, &w, precision);
-        let rounded = precision == Precision::Quantized && quant.block() > 1;
-        let seen = if rounded {
-            scalar::matmul::rounded(&x)
-        } else {
-            x.clone()
-        };
+        let rounded = precision != Precision::Exact && quant.block() > 1;
+        let group = if w.is_fine() { 32 } else { 64 };
+        let mut seen = x.clone();
+        if rounded {
+            seen = scalar::matmul::rounded(&x, inputs, group);
+        }
+        if rounded && precision == Precision::Refined {
+            let rest: Vec<f32> = x.iter().zip(&seen).map(|(x, seen)| x - seen).collect();
+            let rest = scalar::matmul::rounded(&rest, inputs, group);
+            seen.iter_mut()
+                .zip(rest)
+                .for_each(|(seen, rest)| *seen += rest);
+        }
         let truth = scalar::matmul::product(&seen, &weights, inputs);
         for ((y, truth), bound) in first.iter().zip(&truth).zip(&bound) {
             let off = (f64::from(*y) - truth).abs() / bound;
@@ -274,10 +281,10 @@ fn what_does_not_fit_is_refused() {
     assert!(Matrix::new(Quant::Q8_0, usize::MAX, 32, &[0; 34]).is_err());
     assert!(Matrix::new(Quant::F32, usize::MAX / 2, usize::MAX / 2, &[]).is_err());
     let w = Matrix::new(Quant::Q8_0, 2, 32, &[0; 68]).unwrap();
-    assert!(Activations::new(isa, &[0.0; 33], 1, 32, Precision::Exact).is_err());
-    let x = Activations::new(isa, &[0.0; 64], 1, 64, Precision::Quantized).unwrap();
+    assert!(Activations::new(isa, &[0.0; 33], 1, 32, Precision::Exact, false).is_err());
+    let x = Activations::new(isa, &[0.0; 64], 1, 64, Precision::Quantized, false).unwrap();
     assert!(matmul(isa, &x, &w, &mut [0.0; 2]).is_err());
-    let x = Activations::new(isa, &[0.0; 32], 1, 32, Precision::Quantized).unwrap();
+    let x = Activations::new(isa, &[0.0; 32], 1, 32, Precision::Quantized, false).unwrap();
     assert!(matmul(isa, &x, &w, &mut [0.0; 3]).is_err());
     assert!(rows::rms_norm(isa, &[0.0; 5], &[1.0; 2], 0.0, &mut [0.0; 5]).is_err());
     assert!(rows::rms_norm(isa, &[], &[], 0.0, &mut []).is_err());

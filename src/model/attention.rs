@@ -48,11 +48,14 @@ pub(super) struct Asking {
 }
 
 impl Attention {
-    /// Caches keys and values of all rows, then lets the rows attend: `[T, hidden]` → `[T, hidden]`, or `[R, hidden]`
-    /// where only the rows of `asking` are needed further on.
+    /// Norms the rows, caches keys and values of all, then lets the rows attend: `[T, hidden]` → `[T, hidden]`, or `[R, hidden]`
+    /// where only the rows of `asking` are needed further on; plus the `residual` of that shape, where there is one.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn forward(
         &self,
         x: &Tensor,
+        norm: &Norm,
+        residual: Option<&Tensor>,
         rotation: &Rotation,
         spans: &[Span],
         slots: &[u32],
@@ -62,13 +65,13 @@ impl Attention {
         let (queries, keys, values) = match asking {
             None => {
                 let [queries, keys, values] =
-                    forward_many(x, [&self.query, &self.key, &self.value])?;
+                    forward_many(x, norm, [&self.query, &self.key, &self.value])?;
                 (queries, keys, values)
             }
             Some(asking) => {
-                let [keys, values] = forward_many(x, [&self.key, &self.value])?;
+                let [keys, values] = forward_many(x, norm, [&self.key, &self.value])?;
                 (
-                    self.query.forward(&x.index_select(&asking.indices, 0)?)?,
+                    (self.query).forward(&x.index_select(&asking.indices, 0)?, Some(norm), None)?,
                     keys,
                     values,
                 )
@@ -97,7 +100,7 @@ impl Attention {
             self.window,
             self.soft_cap,
         )?; // [R, heads · head_dim]
-        self.output.forward(&attended)
+        self.output.forward(&attended, None, residual)
     }
 
     /// `[T, n · head_dim]` → `[T, n, head_dim]`, normed and turned.

@@ -41,7 +41,7 @@ pub(super) fn allocate(
     let shape = [pages, PAGE, config.kv_heads, config.head_dim];
     let zeros = || match precision {
         // Zeroed integers come untouched from the system, so that a page costs memory only once it is written.
-        Precision::Quantized => {
+        Precision::Quantized | Precision::Refined => {
             let zeros: Vec<f16> = vec![0u16; shape.iter().product()].reinterpret_into();
             Tensor::from_vec(zeros, &shape, &Device::Cpu)
         }
@@ -76,7 +76,7 @@ impl LayerCache {
 /// The type of cached keys and values.
 fn dtype(precision: Precision) -> DType {
     match precision {
-        Precision::Quantized => DType::F16,
+        Precision::Quantized | Precision::Refined => DType::F16,
         Precision::Exact => DType::F32,
     }
 }

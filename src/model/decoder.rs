@@ -123,31 +123,42 @@ impl Decoder {
                 false => None,
             };
 
-            let normed = layer.attention_norm.forward(&x)?; // [T, hidden]
+            // Where a post norm stands between, the residual is added after it; else together with the last product.
+            let rest = match &asking {
+                Some(asking) => x.index_select(&asking.indices, 0)?, // [outputs, hidden] from here on
+                None => x.clone(),
+            };
+            let direct = layer.attention_post_norm.is_none().then_some(&rest);
             let attended = layer.attention.forward(
-                &normed,
+                &x,
+                &layer.attention_norm,
+                direct,
                 rotation,
                 &spans,
                 &slots,
                 asking.as_ref(),
                 cache,
             )?;
-            if let Some(asking) = &asking {
-                x = x.index_select(&asking.indices, 0)?; // [outputs, hidden] from here on
-            }
             if batch.outputs.is_empty() && last {
                 return Ok(None);
             }
-            x = bridge::add(&x, &post(&layer.attention_post_norm, attended)?)?;
+            x = post(&layer.attention_post_norm, attended, &rest)?;
 
-            let normed = layer.mlp_norm.forward(&x)?;
+            let rest = x.clone();
+            let direct = layer.mlp_post_norm.is_none().then_some(&rest);
             let added = match &layer.mlp {
-                FeedForward::One(mlp) => mlp.forward(&normed)?,
-                FeedForward::Several(moe) => moe.forward(&normed)?,
+                FeedForward::One(mlp) => mlp.forward(&x, Some(&layer.mlp_norm), direct)?,
+                FeedForward::Several(moe) => {
+                    let added = moe.forward(&layer.mlp_norm.forward(&x)?)?;
+                    match direct {
+                        Some(rest) => bridge::add(rest, &added)?,
+                        None => added,
+                    }
+                }
             };
-            x = bridge::add(&x, &post(&layer.mlp_post_norm, added)?)?;
+            x = post(&layer.mlp_post_norm, added, &rest)?;
         }
-        let logits = self.head.forward(&self.norm.forward(&x)?)?; // [outputs, vocabulary]
+        let logits = self.head.forward(&x, Some(&self.norm), None)?; // [outputs, vocabulary]
         match self.config.logit_cap {
             Some(cap) => bridge::soft_cap(&logits, cap).map(Some),
             None => Ok(Some(logits)),
@@ -198,11 +209,11 @@ impl Forward for Decoder {
     }
 }
 
-/// `x`, through the norm where the family has one.
-fn post(norm: &Option<Norm>, x: Tensor) -> Result<Tensor> {
+/// `added`, through the norm where the family has one and then added to the `rest`; without a norm that has been done.
+fn post(norm: &Option<Norm>, added: Tensor, rest: &Tensor) -> Result<Tensor> {
     match norm {
-        Some(norm) => norm.forward(&x),
-        None => Ok(x),
+        Some(norm) => bridge::add(rest, &norm.forward(&added)?),
+        None => Ok(added),
     }
 }
 

@@ -1,5 +1,6 @@
-//! A matrix product with an optional bias. Knows nothing of where its input comes from.
+//! Matrix products with their biases. Knows nothing of where an input comes from.
 
+use super::norm::Norm;
 use assize_kernels::{Matrix, Precision, bridge};
 use candle_core::{Result, Tensor};
 use std::sync::Arc;
@@ -15,30 +16,34 @@ pub(super) struct Linear {
 }
 
 impl Linear {
-    /// `[T, in]` → `[T, out]`
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.add_bias(bridge::linear(x, &self.weight, self.precision)?)
+    /// `[T, in]`, normed first where a norm is given → `[T, out]`, plus the `residual` where there is one.
+    pub(super) fn forward(
+        &self,
+        x: &Tensor,
+        norm: Option<&Norm>,
+        residual: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let norm = norm.map(Norm::as_kernel);
+        bridge::linear(x, norm, self.as_kernel(), residual, self.precision)
     }
 
-    fn add_bias(&self, y: Tensor) -> Result<Tensor> {
-        match &self.bias {
-            Some(bias) => bridge::add_bias(&y, bias),
-            None => Ok(y),
+    /// The same in the kernels' words.
+    pub(super) fn as_kernel(&self) -> bridge::Linear<'_> {
+        bridge::Linear {
+            weight: &self.weight,
+            bias: self.bias.as_ref(),
         }
     }
 }
 
-/// Several products of one input, which is prepared once: `[T, in]` → `[T, out]` each.
+/// Several products of one input, which is normed and prepared once: `[T, in]` → `[T, out]` each.
 pub(super) fn forward_many<const N: usize>(
     x: &Tensor,
+    norm: &Norm,
     layers: [&Linear; N],
 ) -> Result<[Tensor; N]> {
-    let weights = layers.map(|layer| &layer.weight);
-    let products = bridge::linear_many(x, &weights, layers[0].precision)?;
-    let mut sums = Vec::with_capacity(N);
-    for (product, layer) in products.into_iter().zip(layers) {
-        sums.push(layer.add_bias(product)?);
-    }
-    sums.try_into()
+    let kernels = layers.map(Linear::as_kernel);
+    bridge::linear_many(x, Some(norm.as_kernel()), &kernels, layers[0].precision)?
+        .try_into()
         .map_err(|_| candle_core::Error::Msg("a product of several matrices lost one".into()))
 }

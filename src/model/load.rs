@@ -14,7 +14,7 @@ use super::norm::Norm;
 use super::rope::{Frequencies, long_factor};
 use super::tensors::Tensors;
 use crate::weights::Store;
-use assize_kernels::{Matrix, Precision};
+use assize_kernels::{Matrix, Precision, Quant};
 use candle_core::Tensor;
 use std::sync::Arc;
 
@@ -49,7 +49,12 @@ pub(super) fn decoder(store: &Store, options: &LoadOptions<'_>) -> Result<Decode
         .local_rope
         .as_ref()
         .map(|rope| Frequencies::new(rope, None, None));
-    let (embedding, head) = (loader.linear(embedding, None), loader.linear(head, None));
+    let (embedding, mut head) = (loader.linear(embedding, None), loader.linear(head, None));
+    // Where the head's own weights are that good, the activations that they meet are too: on SmolLM2, Gemma and Qwen files with such a head a
+    // fifth of the divergence from the exact logits goes away. It costs nothing where memory is what a pass waits for.
+    if head.precision == Precision::Quantized && head.weight.quant() == Quant::Q8_0 {
+        head.precision = Precision::Refined;
+    }
     let weight_bytes = loader.tensors.finish()?;
     // Only now, when the tensors have borne out the sizes that the metadata claim.
     let caches = cache::allocate(&config, options.precision, options.pages)?;

@@ -1,6 +1,7 @@
 //! The gated MLP of a layer.
 
-use super::linear::{Linear, forward_many};
+use super::linear::Linear;
+use super::norm::Norm;
 use assize_kernels::{Activation, bridge};
 use candle_core::{Result, Tensor};
 
@@ -17,10 +18,20 @@ pub(super) struct Mlp {
 }
 
 impl Mlp {
-    /// `[T, hidden]` → `[T, hidden]`
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let [gate, up] = forward_many(x, [&self.gate, &self.up])?; // [T, feed_forward] each
-        self.down
-            .forward(&bridge::gated(&gate, &up, self.activation)?)
+    /// `[T, hidden]`, normed first where a norm is given → `[T, hidden]`, plus the `residual` where there is one.
+    pub(super) fn forward(
+        &self,
+        x: &Tensor,
+        norm: Option<&Norm>,
+        residual: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        bridge::mlp(
+            x,
+            norm.map(Norm::as_kernel),
+            [&self.gate, &self.up, &self.down].map(Linear::as_kernel),
+            self.activation,
+            residual,
+            self.gate.precision,
+        )
     }
 }

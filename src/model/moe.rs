@@ -20,7 +20,7 @@ impl Moe {
     /// `[T, hidden]` → `[T, hidden]`
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (rows, hidden) = x.dims2()?;
-        let scores: Vec<Vec<f32>> = self.router.forward(x)?.to_vec2()?; // [T, experts]
+        let scores: Vec<Vec<f32>> = self.router.forward(x, None, None)?.to_vec2()?; // [T, experts]
         let chosen: Vec<Vec<(usize, f32)>> = scores
             .iter()
             .map(|scores| choose(scores, self.used))
@@ -42,7 +42,7 @@ impl Moe {
             }
             let indices: Vec<u32> = served.iter().map(|(row, _)| *row).collect();
             let indices = Tensor::from_vec(indices, served.len(), &Device::Cpu)?;
-            let returned = expert.forward(&x.index_select(&indices, 0)?)?; // [served, hidden]
+            let returned = expert.forward(&x.index_select(&indices, 0)?, None, None)?; // [served, hidden]
             let returned: Vec<f32> = returned.flatten_all()?.to_vec1()?;
             for ((row, weight), values) in served.iter().zip(returned.chunks_exact(hidden)) {
                 let row = *row as usize * hidden;

@@ -16,4 +16,12 @@ impl Norm {
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         bridge::rms_norm(x, &self.weight, self.epsilon)
     }
+
+    /// The same in the kernels' words, for a product that norms its rows on the way.
+    pub(super) fn as_kernel(&self) -> bridge::Norm<'_> {
+        bridge::Norm {
+            weight: &self.weight,
+            eps: self.epsilon,
+        }
+    }
 }

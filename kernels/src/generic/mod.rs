@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod exact;
+pub mod expand;
 pub mod number;
 pub mod quantized;
 pub mod rows;

@@ -1,7 +1,9 @@
 //! Norm, rope, gated units and soft cap over slices. The arguments' lengths fit; that is checked by what calls them.
 
 use super::number::{activate, load, soft_cap, store};
+use crate::activations::{Group, quantize};
 use crate::dispatch::Operation;
+use crate::pack::GROUP;
 use crate::vector::{LANES, Vector};
 use crate::{Activation, RopeStyle};
 
@@ -117,6 +119,60 @@ impl Operation for Gated<'_> {
                 out,
             );
         }
+    }
+}
+
+/// `a + b`.
+pub struct Add<'a> {
+    /// One.
+    pub a: &'a [f32],
+    /// The other.
+    pub b: &'a [f32],
+    /// As both.
+    pub out: &'a mut [f32],
+}
+
+impl Operation for Add<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self, v: V) {
+        let parts = self.a.chunks(LANES).zip(self.b.chunks(LANES));
+        for ((a, b), out) in parts.zip(self.out.chunks_mut(LANES)) {
+            store(v, v.add(load(v, a), load(v, b)), out);
+        }
+    }
+}
+
+/// `activation(gate) * up` of a group of 64, quantized.
+pub struct GateGroup<'a> {
+    /// The two halves of what the function is of.
+    pub gates: [&'a [f32; 2 * LANES]; 2],
+    /// The two halves of what it is multiplied with.
+    pub ups: [&'a [f32; 2 * LANES]; 2],
+    /// How many of the 64 there are: 32 or 64.
+    pub count: usize,
+    /// The function.
+    pub activation: Activation,
+    /// Whether every 32 get their own scale.
+    pub fine: bool,
+}
+
+impl Operation for GateGroup<'_> {
+    type Output = Group;
+
+    #[inline(always)]
+    fn run<V: Vector>(self, v: V) -> Group {
+        let mut values = [0f32; GROUP];
+        let (parts, _) = values.as_chunks_mut::<LANES>();
+        for (i, to) in parts.iter_mut().enumerate() {
+            // Where the second half is not there, the first one again, so that the extremes stay.
+            let half = if self.count == GROUP { i / 2 } else { 0 };
+            let gate = v.load(&self.gates[half].as_chunks::<LANES>().0[i % 2]);
+            let up = v.load(&self.ups[half].as_chunks::<LANES>().0[i % 2]);
+            v.store(v.mul(activate(v, gate, self.activation), up), to);
+        }
+        quantize(&values, self.count, self.fine)
     }
 }
 

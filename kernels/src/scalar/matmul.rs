@@ -31,20 +31,17 @@ pub fn dot(a: &[f32], b: &[f32]) -> f64 {
         .sum()
 }
 
-/// Activations as the quantized product sees them: for every 32, codes from -127 to 127 times one scale, around the middle between the
-/// least and the greatest.
-pub fn rounded(x: &[f32]) -> Vec<f32> {
+/// Activations as the quantized product sees them: for every `group`, codes from 0 for the least to 255 for the greatest.
+pub fn rounded(x: &[f32], columns: usize, group: usize) -> Vec<f32> {
     let mut out = Vec::with_capacity(x.len());
-    for group in x.chunks(32) {
+    for group in x.chunks(columns).flat_map(|row| row.chunks(group)) {
         let least = group.iter().copied().fold(f32::INFINITY, f32::min);
         let greatest = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let (middle, reach) = (0.5 * greatest + 0.5 * least, 0.5 * greatest - 0.5 * least);
-        let inverse = if reach > 0.0 { 127.0 / reach } else { 0.0 };
+        let scale = greatest / 255.0 - least / 255.0;
+        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
         out.extend(group.iter().map(|x| {
-            let code = ((x - middle) * inverse)
-                .round_ties_even()
-                .clamp(-127.0, 127.0);
-            code.mul_add(reach / 127.0, middle)
+            let code = ((x - least) * inverse).round_ties_even();
+            code.clamp(0.0, 255.0).mul_add(scale, least)
         }));
     }
     out

@@ -1,7 +1,7 @@
 //! AVX2 with FMA and F16C: a vector is two registers.
 
 use crate::dispatch::Operation;
-use crate::vector::{Codes, LANES, Vector};
+use crate::vector::{LANES, Line, Vector};
 use half::f16;
 use std::arch::x86_64::*;
 
@@ -43,11 +43,6 @@ macro_rules! both {
     ($op:path, $($x:expr),+) => {
         [has!($op($($x[0]),+)), has!($op($($x[1]),+))]
     };
-}
-
-#[inline(always)]
-fn and(x: [__m256i; 2], mask: __m256i) -> [__m256i; 2] {
-    both!(_mm256_and_si256, x, [mask, mask])
 }
 
 impl Vector for Avx2 {
@@ -135,53 +130,93 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
-    fn load_codes(self, from: &Codes) -> Self::I {
+    fn load_halves(self, from: &[u32; LANES / 2]) -> Self::F {
+        let halves = [
+            has!(_mm_loadu_si128(from.as_ptr().cast())),
+            has!(_mm_loadu_si128(from.as_ptr().add(4).cast())),
+        ];
+        both!(_mm256_cvtph_ps, halves)
+    }
+
+    #[inline(always)]
+    fn load_signed(self, from: &[u32; LANES / 4]) -> Self::F {
+        let bytes = has!(_mm_loadu_si128(from.as_ptr().cast()));
+        let halves = [bytes, has!(_mm_srli_si128::<8>(bytes))];
+        let wide = both!(_mm256_cvtepi8_epi32, halves);
+        both!(_mm256_cvtepi32_ps, wide)
+    }
+
+    #[inline(always)]
+    fn load_line(self, from: &Line) -> Self::I {
         let at = from.0.as_ptr();
         [
             has!(_mm256_loadu_si256(at.cast())),
-            has!(_mm256_loadu_si256(at.add(32).cast())),
+            has!(_mm256_loadu_si256(at.add(8).cast())),
         ]
     }
 
     #[inline(always)]
-    fn low_nibbles(self, x: Self::I) -> Self::I {
-        and(x, has!(_mm256_set1_epi8(15)))
+    fn prefetch(self, line: &Line, ahead: usize) {
+        // A prefetch of an address that is not there does nothing.
+        let at = std::ptr::from_ref(line).wrapping_add(ahead);
+        has!(_mm_prefetch::<_MM_HINT_T0>(at.cast()))
     }
 
     #[inline(always)]
-    fn high_nibbles(self, x: Self::I) -> Self::I {
-        and(both!(_mm256_srli_epi32::<4>, x), has!(_mm256_set1_epi8(15)))
+    fn store_line(self, x: Self::I, to: &mut Line) {
+        let at = to.0.as_mut_ptr();
+        has!(_mm256_storeu_si256(at.cast(), x[0]));
+        has!(_mm256_storeu_si256(at.add(8).cast(), x[1]));
     }
 
     #[inline(always)]
-    fn byte<const N: u32>(self, x: Self::I) -> Self::I {
-        let mask = has!(_mm256_set1_epi32(255));
-        match N {
-            0 => and(x, mask),
-            1 => and(both!(_mm256_srli_epi32::<8>, x), mask),
-            2 => and(both!(_mm256_srli_epi32::<16>, x), mask),
-            _ => both!(_mm256_srli_epi32::<24>, x),
-        }
+    fn shift_left(self, x: Self::I, n: u32) -> Self::I {
+        both!(_mm256_sllv_epi32, x, self.splat_int(n as i32))
+    }
+
+    #[inline(always)]
+    fn shift_right(self, x: Self::I, n: u32) -> Self::I {
+        both!(_mm256_srlv_epi32, x, self.splat_int(n as i32))
+    }
+
+    #[inline(always)]
+    fn and(self, a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_and_si256, a, b)
+    }
+
+    #[inline(always)]
+    fn or(self, a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_or_si256, a, b)
+    }
+
+    #[inline(always)]
+    fn add_int(self, a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_add_epi32, a, b)
+    }
+
+    #[inline(always)]
+    fn sub_bytes(self, a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_sub_epi8, a, b)
     }
 
     /// The instruction that multiplies bytes saturates at 16 bits, so even and odd bytes are widened and multiplied apart.
     #[inline(always)]
-    fn dot(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I {
-        let even = and(codes, has!(_mm256_set1_epi16(255)));
-        let odd = both!(_mm256_srli_epi16::<8>, codes);
-        let even_activations = both!(_mm256_slli_epi16::<8>, activations);
-        let even_activations = both!(_mm256_srai_epi16::<8>, even_activations);
-        let odd_activations = both!(_mm256_srai_epi16::<8>, activations);
-        let even = both!(_mm256_madd_epi16, even, even_activations);
-        let odd = both!(_mm256_madd_epi16, odd, odd_activations);
+    fn dot(self, sum: Self::I, x: Self::I, w: Self::I) -> Self::I {
+        let even = self.and(x, [has!(_mm256_set1_epi16(255)); 2]);
+        let odd = both!(_mm256_srli_epi16::<8>, x);
+        let even_weights = both!(_mm256_slli_epi16::<8>, w);
+        let even_weights = both!(_mm256_srai_epi16::<8>, even_weights);
+        let odd_weights = both!(_mm256_srai_epi16::<8>, w);
+        let even = both!(_mm256_madd_epi16, even, even_weights);
+        let odd = both!(_mm256_madd_epi16, odd, odd_weights);
         let products = both!(_mm256_add_epi32, even, odd);
         both!(_mm256_add_epi32, sum, products)
     }
 
-    /// Two products of at most 127 * 127 fit 16 bits, so here the saturating instruction is exact.
+    /// Two products of at most 255 * 64 fit 16 bits, so here the saturating instruction is exact.
     #[inline(always)]
-    fn dot_narrow(self, sum: Self::I, codes: Self::I, activations: Self::I) -> Self::I {
-        let pairs = both!(_mm256_maddubs_epi16, codes, activations);
+    fn dot_narrow(self, sum: Self::I, x: Self::I, w: Self::I) -> Self::I {
+        let pairs = both!(_mm256_maddubs_epi16, x, w);
         let ones = [has!(_mm256_set1_epi16(1)); 2];
         let products = both!(_mm256_madd_epi16, pairs, ones);
         both!(_mm256_add_epi32, sum, products)

@@ -1,7 +1,7 @@
 //! AVX-512 with VNNI: a vector is one register.
 
 use crate::dispatch::Operation;
-use crate::vector::{Codes, LANES, Vector};
+use crate::vector::{LANES, Line, Vector};
 use half::f16;
 use std::arch::x86_64::*;
 
@@ -119,47 +119,72 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
-    fn load_codes(self, from: &Codes) -> __m512i {
+    fn load_halves(self, from: &[u32; LANES / 2]) -> __m512 {
+        has!(_mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())))
+    }
+
+    #[inline(always)]
+    fn load_signed(self, from: &[u32; LANES / 4]) -> __m512 {
+        has!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(
+            from.as_ptr().cast()
+        ))))
+    }
+
+    #[inline(always)]
+    fn load_line(self, from: &Line) -> __m512i {
         has!(_mm512_loadu_si512(from.0.as_ptr().cast()))
     }
 
     #[inline(always)]
-    fn low_nibbles(self, x: __m512i) -> __m512i {
-        has!(_mm512_and_si512(x, _mm512_set1_epi8(15)))
+    fn prefetch(self, line: &Line, ahead: usize) {
+        // A prefetch of an address that is not there does nothing.
+        let at = std::ptr::from_ref(line).wrapping_add(ahead);
+        has!(_mm_prefetch::<_MM_HINT_T0>(at.cast()))
     }
 
     #[inline(always)]
-    fn high_nibbles(self, x: __m512i) -> __m512i {
-        has!(_mm512_and_si512(
-            _mm512_srli_epi32::<4>(x),
-            _mm512_set1_epi8(15)
-        ))
+    fn store_line(self, x: __m512i, to: &mut Line) {
+        has!(_mm512_storeu_si512(to.0.as_mut_ptr().cast(), x))
     }
 
     #[inline(always)]
-    fn byte<const N: u32>(self, x: __m512i) -> __m512i {
-        match N {
-            0 => has!(_mm512_and_si512(x, _mm512_set1_epi32(255))),
-            1 => has!(_mm512_and_si512(
-                _mm512_srli_epi32::<8>(x),
-                _mm512_set1_epi32(255)
-            )),
-            2 => has!(_mm512_and_si512(
-                _mm512_srli_epi32::<16>(x),
-                _mm512_set1_epi32(255)
-            )),
-            _ => has!(_mm512_srli_epi32::<24>(x)),
-        }
+    fn shift_left(self, x: __m512i, n: u32) -> __m512i {
+        has!(_mm512_sllv_epi32(x, _mm512_set1_epi32(n as i32)))
     }
 
     #[inline(always)]
-    fn dot(self, sum: __m512i, codes: __m512i, activations: __m512i) -> __m512i {
-        has!(_mm512_dpbusd_epi32(sum, codes, activations))
+    fn shift_right(self, x: __m512i, n: u32) -> __m512i {
+        has!(_mm512_srlv_epi32(x, _mm512_set1_epi32(n as i32)))
     }
 
     #[inline(always)]
-    fn dot_narrow(self, sum: __m512i, codes: __m512i, activations: __m512i) -> __m512i {
-        self.dot(sum, codes, activations)
+    fn and(self, a: __m512i, b: __m512i) -> __m512i {
+        has!(_mm512_and_si512(a, b))
+    }
+
+    #[inline(always)]
+    fn or(self, a: __m512i, b: __m512i) -> __m512i {
+        has!(_mm512_or_si512(a, b))
+    }
+
+    #[inline(always)]
+    fn add_int(self, a: __m512i, b: __m512i) -> __m512i {
+        has!(_mm512_add_epi32(a, b))
+    }
+
+    #[inline(always)]
+    fn sub_bytes(self, a: __m512i, b: __m512i) -> __m512i {
+        has!(_mm512_sub_epi8(a, b))
+    }
+
+    #[inline(always)]
+    fn dot(self, sum: __m512i, x: __m512i, w: __m512i) -> __m512i {
+        has!(_mm512_dpbusd_epi32(sum, x, w))
+    }
+
+    #[inline(always)]
+    fn dot_narrow(self, sum: __m512i, x: __m512i, w: __m512i) -> __m512i {
+        self.dot(sum, x, w)
     }
 
     #[inline(always)]

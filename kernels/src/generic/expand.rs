@@ -1,0 +1,283 @@
+//! Expands lines of a panel into what products want: codes as signed bytes, scales and offsets in single precision. Knows no activations.
+//!
+//! A chunk is expanded once and then multiplied with all rows, so that unpacking costs little where there are many. All numbers here are
+//! exact but the offsets, which take in the center of the codes and are rounded once, and the levels.
+
+use crate::dispatch::Operation;
+use crate::pack::{GROUP, Layout, PANEL, RUN, planes};
+use crate::vector::{Floats, LANES, Line, Vector};
+
+/// Groups of 64 inputs that a chunk holds at most: a block of 256 inputs, so that the chunk stays in the first-level cache beside
+/// the rows that it meets.
+pub const CHUNK: usize = 4;
+
+/// Quads of a run of 32 inputs.
+const QUADS: usize = RUN / 4;
+
+/// A piece of a panel, ready for integer products.
+pub struct Chunk {
+    /// For every 32 inputs, for each of their quads, each half's codes less the center.
+    pub codes: [[[Line; 2]; QUADS]; 2 * CHUNK],
+    /// `[groups, parts, 2]`.
+    pub scales: [[Floats; 2]; 4 * CHUNK],
+    /// As the scales: what a code of the center is worth. Unused where the layout has no offsets.
+    pub offsets: [[Floats; 2]; 4 * CHUNK],
+    /// For each group, or in a fine layout for every 32 inputs, the sum of all scaled codes: what the base of the activations is multiplied by.
+    /// `[groups, 2, 2]`, the second of two unused where it is one a group.
+    pub levels: [[[Floats; 2]; 2]; CHUNK],
+}
+
+impl Chunk {
+    /// All zeros.
+    pub fn new() -> Chunk {
+        let zero = Floats([0.0; LANES]);
+        Chunk {
+            codes: [[[Line([0; LANES]); 2]; QUADS]; 2 * CHUNK],
+            scales: [[zero; 2]; 4 * CHUNK],
+            offsets: [[zero; 2]; 4 * CHUNK],
+            levels: [[[zero; 2]; 2]; CHUNK],
+        }
+    }
+}
+
+/// Expands whole blocks, as many as the chunk holds at most.
+pub struct Expand<'a> {
+    /// How the lines are packed.
+    pub layout: Layout,
+    /// The blocks.
+    pub lines: &'a [Line],
+    /// Where they go.
+    pub chunk: &'a mut Chunk,
+}
+
+impl Operation for Expand<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self, v: V) {
+        match self.layout.bits {
+            2 => expand::<V, 2>(v, self),
+            3 => expand::<V, 3>(v, self),
+            4 => expand::<V, 4>(v, self),
+            5 => expand::<V, 5>(v, self),
+            6 => expand::<V, 6>(v, self),
+            _ => expand::<V, 8>(v, self),
+        }
+    }
+}
+
+#[inline(always)]
+fn expand<V: Vector, const BITS: usize>(v: V, work: Expand<'_>) {
+    let Expand {
+        layout,
+        lines,
+        chunk,
+    } = work;
+    let center = v.splat_int((layout.center() * 0x0101_0101).cast_signed());
+    let ones = v.splat_int(0x0101_0101);
+    let parts = layout.parts;
+    let ahead = lines.len();
+    for (index, block) in lines.chunks_exact(layout.lines()).enumerate() {
+        let (codes, rest) = block.split_at(layout.code_lines());
+        for line in rest {
+            v.prefetch(line, ahead);
+        }
+        let scaling = Scaling::new(layout, rest);
+        let runs = codes.as_chunks::<BITS>().0.as_chunks::<2>().0;
+        for group in 0..layout.groups {
+            let at = index * layout.groups + group;
+            let mut level = [v.splat(0.0); 2];
+            for half in 0..2 {
+                for run in 0..2 {
+                    if layout.fine() {
+                        level[half] = v.splat(0.0);
+                    }
+                    let to = &mut chunk.codes[2 * at + run];
+                    let planes = load::<V, BITS>(v, &runs[2 * group + run][half], ahead);
+                    let mut sums = [v.splat_int(0); 2];
+                    for (q, to) in to.iter_mut().enumerate() {
+                        let code = v.sub_bytes(quad::<V, BITS>(v, &planes, q), center);
+                        let sum = &mut sums[q / (QUADS / 2)];
+                        // Ones as activations.
+                        *sum = v.dot(*sum, ones, code);
+                        v.store_line(code, &mut to[half]);
+                    }
+                    let [first, last] = sums;
+                    let sums = if parts == 4 {
+                        [v.to_float(first), v.to_float(last)]
+                    } else {
+                        [v.to_float(v.add_int(first, last)), v.splat(0.0)]
+                    };
+                    for (p, sum) in sums.iter().enumerate().take(parts / 2) {
+                        let part = run * parts / 2 + p;
+                        let scale = scaling.scale(v, group * parts + part, half);
+                        level[half] = v.fma(scale, *sum, level[half]);
+                        v.store(scale, &mut chunk.scales[at * parts + part][half].0);
+                        if layout.offsets {
+                            let offset = scaling.offset(v, group * parts + part, half);
+                            let offset = v.fma(scale, v.splat(layout.center() as f32), offset);
+                            v.store(offset, &mut chunk.offsets[at * parts + part][half].0);
+                        }
+                    }
+                    let place = if layout.fine() { run } else { 0 };
+                    v.store(level[half], &mut chunk.levels[at][place][half].0);
+                }
+            }
+        }
+    }
+}
+
+/// The planes of a run.
+#[inline(always)]
+fn load<V: Vector, const BITS: usize>(v: V, lines: &[Line; BITS], ahead: usize) -> [V::I; BITS] {
+    let mut all = [v.splat_int(0); BITS];
+    for (to, from) in all.iter_mut().zip(lines) {
+        v.prefetch(from, ahead);
+        *to = v.load_line(from);
+    }
+    all
+}
+
+/// The codes of quad `q`, a byte each.
+#[inline(always)]
+fn quad<V: Vector, const BITS: usize>(v: V, lines: &[V::I; BITS], q: usize) -> V::I {
+    if BITS == 8 {
+        return lines[q];
+    }
+    let mut code = v.splat_int(0);
+    let mut done = 0;
+    for width in planes(BITS) {
+        let (line, at) = (lines[done + q % width], width * (q / width));
+        let mask = ((255 >> (8 - width)) << done) * 0x0101_0101;
+        let moved = if at >= done {
+            v.shift_right(line, (at - done) as u32)
+        } else {
+            v.shift_left(line, (done - at) as u32)
+        };
+        code = v.or(code, v.and(moved, v.splat_int(mask)));
+        done += width;
+    }
+    code
+}
+
+/// Scales and offsets of a block.
+struct Scaling<'a> {
+    layout: Layout,
+    scales: &'a [Line],
+    offsets: &'a [Line],
+    sub_scales: &'a [Line],
+    sub_offsets: &'a [Line],
+}
+
+impl<'a> Scaling<'a> {
+    #[inline(always)]
+    fn new(layout: Layout, lines: &'a [Line]) -> Self {
+        let count = layout.scale_lines();
+        let (scales, lines) = lines.split_at(count);
+        let (offsets, lines) = lines.split_at(if layout.offsets { count } else { 0 });
+        let (sub_scales, sub_offsets) = lines.split_at(layout.sub_lines());
+        Scaling {
+            layout,
+            scales,
+            offsets,
+            sub_scales,
+            sub_offsets,
+        }
+    }
+
+    #[inline(always)]
+    fn scale<V: Vector>(&self, v: V, part: usize, half: usize) -> V::F {
+        self.number(v, self.scales, self.sub_scales, part, half)
+    }
+
+    #[inline(always)]
+    fn offset<V: Vector>(&self, v: V, part: usize, half: usize) -> V::F {
+        self.number(v, self.offsets, self.sub_offsets, part, half)
+    }
+
+    #[inline(always)]
+    fn number<V: Vector>(
+        &self,
+        v: V,
+        halves: &[Line],
+        bytes: &[Line],
+        part: usize,
+        half: usize,
+    ) -> V::F {
+        let words = |line: &Line| line.0.as_chunks::<{ LANES / 2 }>().0[half];
+        if self.layout.sub_scales {
+            let line = &bytes[part / 2].0;
+            let factor = v.load_signed(&line.as_chunks::<{ LANES / 4 }>().0[part % 2 * 2 + half]);
+            v.mul(v.load_halves(&words(&halves[0])), factor)
+        } else {
+            v.load_halves(&words(&halves[part]))
+        }
+    }
+}
+
+/// A piece of a panel, ready for products in single precision: `[inputs, 2]`.
+pub type Weights = [[Floats; 2]; GROUP * CHUNK];
+
+/// Expands whole blocks to the very numbers that they stand for.
+pub struct Dequantize<'a> {
+    /// How the lines are packed.
+    pub layout: Layout,
+    /// The blocks.
+    pub lines: &'a [Line],
+    /// Where they go.
+    pub weights: &'a mut Weights,
+}
+
+impl Operation for Dequantize<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self, v: V) {
+        match self.layout.bits {
+            2 => dequantize::<V, 2>(v, self),
+            3 => dequantize::<V, 3>(v, self),
+            4 => dequantize::<V, 4>(v, self),
+            5 => dequantize::<V, 5>(v, self),
+            6 => dequantize::<V, 6>(v, self),
+            _ => dequantize::<V, 8>(v, self),
+        }
+    }
+}
+
+#[inline(always)]
+fn dequantize<V: Vector, const BITS: usize>(v: V, work: Dequantize<'_>) {
+    let layout = work.layout;
+    let minus_center = v.splat(-(layout.center() as f32));
+    let low = v.splat_int(255);
+    let ahead = work.lines.len();
+    let quads_each = 4 * QUADS / layout.parts / 2;
+    for (index, block) in work.lines.chunks_exact(layout.lines()).enumerate() {
+        let (codes, rest) = block.split_at(layout.code_lines());
+        let scaling = Scaling::new(layout, rest);
+        let runs = codes.as_chunks::<BITS>().0.as_chunks::<2>().0;
+        for (run, halves) in runs.iter().enumerate() {
+            let first = (index * layout.groups * 2 + run) * RUN;
+            for (half, lines) in halves.iter().enumerate() {
+                let lines = load::<V, BITS>(v, lines, ahead);
+                for q in 0..QUADS {
+                    let part = run * layout.parts / 2 + q / quads_each;
+                    let scale = scaling.scale(v, part, half);
+                    let codes = quad::<V, BITS>(v, &lines, q);
+                    for byte in 0..4 {
+                        let code = v.and(v.shift_right(codes, 8 * byte), low);
+                        let code = v.to_float(code);
+                        let weight = if layout.offsets {
+                            v.fma(code, scale, scaling.offset(v, part, half))
+                        } else {
+                            v.mul(v.add(code, minus_center), scale)
+                        };
+                        let to = &mut work.weights[first + 4 * q + byte as usize];
+                        v.store(weight, &mut to[half].0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+const _: () = assert!(PANEL == 2 * LANES && GROUP == 2 * RUN);
