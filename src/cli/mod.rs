@@ -9,8 +9,11 @@ pub mod inspect;
 pub mod judge;
 pub mod meter;
 pub mod models;
+pub mod profile;
+pub mod speed;
 pub mod style;
 pub mod synth;
+pub mod versus;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use fault::Fault;

@@ -182,13 +182,13 @@ impl Shape {
         bounded("context", self.context, 1 << 24)?;
         bounded("vocabulary", self.vocabulary, 1 << 24)?;
         let (hidden, heads, kv_heads) = (self.hidden, self.heads, self.kv_heads);
-        if self.head_dim.is_none() && hidden % heads != 0 {
+        if self.head_dim.is_none() && !hidden.is_multiple_of(heads) {
             return Err(SynthError::shape(
                 format!("{heads} heads don't divide a hidden width of {hidden}"),
                 "change --heads or --hidden, or give --head-dim",
             ));
         }
-        if heads % kv_heads != 0 {
+        if !heads.is_multiple_of(kv_heads) {
             return Err(SynthError::shape(
                 format!("{kv_heads} key and value heads don't divide {heads} heads"),
                 "change --kv-heads or --heads",
@@ -196,7 +196,7 @@ impl Shape {
         }
         let head_dim = self.head_dim();
         bounded("head-dim", head_dim, 1 << 12)?;
-        if head_dim % 2 != 0 {
+        if !head_dim.is_multiple_of(2) {
             return Err(SynthError::shape(
                 format!("heads of {head_dim} are odd, and rotation takes pairs"),
                 "change --heads, --hidden or --head-dim",
