@@ -4,6 +4,8 @@ pub mod ask;
 
 pub mod weights;
 
+pub mod synth;
+
 pub mod tokenizer;
 
 pub mod model;

@@ -189,7 +189,7 @@ fn missing_files_are_named() {
 #[test]
 fn help_is_data() {
     let folder = folder();
-    for command in ["judge", "bench", "fetch", "models", "inspect"] {
+    for command in ["judge", "bench", "fetch", "models", "inspect", "synth"] {
         let output = assize(folder.path(), &[command, "--help"]);
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0));

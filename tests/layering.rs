@@ -11,6 +11,7 @@ const LONGEST: usize = 500;
 const HOUSE: &[(&str, &[&str])] = &[
     ("ask", &[]),
     ("weights", &[]),
+    ("synth", &["weights"]),
     ("tokenizer", &["ask", "weights"]),
     ("model", &["weights"]),
     ("constrain", &["ask", "tokenizer"]),
@@ -45,6 +46,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "judge",
             "trace",
             "weights",
+            "synth",
             "tokenizer",
             "model",
             "ask",

@@ -25,6 +25,9 @@ mod matmul;
 mod matrix;
 pub mod rows;
 
+pub mod limits;
+pub mod profile;
+
 #[cfg(feature = "candle")]
 pub mod bridge;
 

@@ -1,14 +1,19 @@
-//! `assize bench`: measures the engine on a workload whose rows bring their own prompts and shapes.
+//! `assize bench`: measures the engine on a workload whose rows bring their own prompts and shapes; with `--against`, in turns
+//! with another server; with `--speed`, the model alone.
 //!
 //! The first round starts cold; later ones find the prefix cache as the round before left it.
 
 use super::Globals;
 use super::fault::{Fault, SOME_FAILED};
 use super::judge::{EngineArguments, find_model, load};
+use super::profile;
+use super::speed::{self, SpeedArguments};
 use super::style::{Console, bytes};
+use super::versus::{self, AgainstArguments};
 use crate::ask::{Answerer, Ask, Progress};
 use crate::judge::digest::Digest;
 use crate::run::ModelFile;
+use crate::run::profile::Profiling;
 use crate::run::settings::peak_memory;
 use crate::run::workload::{self, WorkloadMode};
 use crate::weights::manifest;
@@ -24,16 +29,18 @@ use std::time::Instant;
 #[command(after_help = "Examples:
   assize bench --workload rows.jsonl --mode json
   assize bench --workload rows.jsonl --mode score --rounds 5 --json
+  assize bench --workload rows.jsonl --mode json --against http://127.0.0.1:8080 --slots 8 --repeat 5
+  assize bench --speed --model model.gguf --prompt 512 --batch 1,8,16
 
 A row is a JSON object with `prompt` and `json_schema` (mode json), or `score_prompt` and `score_grammar` (mode score).
-Template and rubric are bypassed.")]
+Template and rubric are bypassed. --against speaks to this machine alone: 127.0.0.0/8, [::1] and localhost.")]
 pub struct Args {
     /// A JSONL file of rows.
-    #[arg(long, value_name = "FILE")]
-    pub workload: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "speed")]
+    pub workload: Option<PathBuf>,
     /// Which half of a row is run.
-    #[arg(long, value_enum)]
-    pub mode: ModeArgument,
+    #[arg(long, value_enum, required_unless_present = "speed")]
+    pub mode: Option<ModeArgument>,
     /// How often all rows are run.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
@@ -43,6 +50,15 @@ pub struct Args {
     /// Run the first N rows only.
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
+    /// With --against, turns of each side; with --speed, runs of each test.
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Another server.
+    #[command(flatten)]
+    pub against: AgainstArguments,
+    /// The model alone.
+    #[command(flatten)]
+    pub speed: SpeedArguments,
     /// How the engine runs.
     #[command(flatten)]
     pub engine: EngineArguments,
@@ -58,12 +74,20 @@ pub enum ModeArgument {
 }
 
 /// What one round measured.
-struct Round {
+pub(super) struct Round {
     seconds: f64,
     verdicts: usize,
-    failures: Vec<String>,
+    pub(super) failures: Vec<String>,
     progress: Progress,
     outputs: String,
+}
+
+/// An engine that is ready for a workload.
+pub(super) struct Ready {
+    pub(super) engine: Box<dyn Answerer>,
+    pub(super) asks: Vec<Ask>,
+    pub(super) mode: &'static str,
+    pub(super) threads: usize,
 }
 
 /// Runs the rounds. Returns the exit code.
@@ -71,13 +95,83 @@ struct Round {
 /// # Errors
 /// Whatever kept a round from its end.
 pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
-    let shown = args.workload.display();
-    let text = std::fs::read_to_string(&args.workload).map_err(|error| {
+    if args.speed.speed {
+        return speed::run(args, globals, console).map(|()| 0);
+    }
+    if args.against.against.is_some() {
+        return versus::run(args, globals, console);
+    }
+    let Ready {
+        mut engine,
+        asks,
+        mode,
+        threads,
+    } = ready(args, globals, console)?;
+    let mut rounds = Vec::new();
+    let mut failed = 0;
+    let profiling = args.engine.profile.then(Profiling::begin);
+    for number in 1..=args.rounds {
+        let round = measure(&mut *engine, &asks)?;
+        failed += tell(&round.failures, console);
+        let figures = figures(&round);
+        let mut out = stdout().lock();
+        if globals.json {
+            let mut object = json!({ "round": number });
+            merge(&mut object, figures.clone());
+            writeln!(out, "{object}")?;
+        } else {
+            writeln!(out, "round {number}: {}", line(&figures))?;
+        }
+        out.flush()?;
+        rounds.push(figures);
+    }
+    let profile = profiling.map(Profiling::end);
+    let medians = medians(&rounds);
+    let mut out = stdout().lock();
+    if globals.json {
+        let mut object = json!({
+            "rounds": rounds.len(),
+            "model": args.model,
+            "mode": mode,
+            "rows": asks.len(),
+            "threads": threads,
+        });
+        merge(&mut object, medians);
+        if let Some(profile) = &profile {
+            object["profile"] = profile::object(profile);
+        }
+        writeln!(out, "{object}")?;
+    } else {
+        writeln!(out, "median:  {}", line(&medians))?;
+    }
+    out.flush()?;
+    if let Some(profile) = &profile {
+        profile::say(profile, console);
+    }
+    Ok(if failed > 0 { SOME_FAILED } else { 0 })
+}
+
+/// Says which rows failed, and returns how many they are.
+pub(super) fn tell(failures: &[String], console: &Console) -> usize {
+    for failure in failures {
+        console.say(format!("failed: {failure}"));
+    }
+    failures.len()
+}
+
+/// Reads the workload, and sets up the engine.
+pub(super) fn ready(args: &Args, globals: &Globals, console: &Console) -> Result<Ready> {
+    // The parser asks for both where they are needed.
+    let (Some(path), Some(mode)) = (&args.workload, args.mode) else {
+        return Err(Fault::usage("no workload", "give --workload and --mode").into());
+    };
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
         Fault::usage(format!("{shown}: {error}"), "--workload takes a JSONL file")
     })?;
-    let mode = match args.mode {
-        ModeArgument::Json => WorkloadMode::Json,
-        ModeArgument::Score => WorkloadMode::Score,
+    let (mode, name) = match mode {
+        ModeArgument::Json => (WorkloadMode::Json, "json"),
+        ModeArgument::Score => (WorkloadMode::Score, "score"),
     };
     let mut asks = workload::asks(&text, mode).map_err(|error| {
         Fault::usage(
@@ -98,48 +192,16 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let settings = args.engine.settings();
     let memory = model.plan(&settings)?;
     let loaded = load(model, &settings, &memory, &located, console, threads)?;
-    let mut engine = loaded.engine;
-    let mut rounds = Vec::new();
-    let mut failed = 0;
-    for number in 1..=args.rounds {
-        let round = measure(&mut engine, &asks)?;
-        for failure in &round.failures {
-            console.say(format!("failed: {failure}"));
-        }
-        failed += round.failures.len();
-        let figures = figures(&round);
-        let mut out = stdout().lock();
-        if globals.json {
-            let mut object = json!({ "round": number });
-            merge(&mut object, figures.clone());
-            writeln!(out, "{object}")?;
-        } else {
-            writeln!(out, "round {number}: {}", line(&figures))?;
-        }
-        out.flush()?;
-        rounds.push(figures);
-    }
-    let medians = medians(&rounds);
-    let mut out = stdout().lock();
-    if globals.json {
-        let mut object = json!({
-            "rounds": rounds.len(),
-            "model": args.model,
-            "mode": if mode == WorkloadMode::Json { "json" } else { "score" },
-            "rows": asks.len(),
-            "threads": threads,
-        });
-        merge(&mut object, medians);
-        writeln!(out, "{object}")?;
-    } else {
-        writeln!(out, "median:  {}", line(&medians))?;
-    }
-    out.flush()?;
-    Ok(if failed > 0 { SOME_FAILED } else { 0 })
+    Ok(Ready {
+        engine: Box::new(loaded.engine),
+        asks,
+        mode: name,
+        threads,
+    })
 }
 
 /// All rows once, from the first submission to the last answer.
-fn measure(engine: &mut dyn Answerer, asks: &[Ask]) -> Result<Round> {
+pub(super) fn measure(engine: &mut dyn Answerer, asks: &[Ask]) -> Result<Round> {
     let before = engine.progress();
     let began = Instant::now();
     for (ticket, ask) in (0..).zip(asks) {
@@ -190,7 +252,7 @@ fn measure(engine: &mut dyn Answerer, asks: &[Ask]) -> Result<Round> {
 }
 
 /// The round's figures. `prompt_tokens` counts computed ones; `outputs_sha256` is equal where all outputs and readouts are.
-fn figures(round: &Round) -> Value {
+pub(super) fn figures(round: &Round) -> Value {
     let progress = &round.progress;
     let prompts = progress.prompt_tokens + progress.cached_tokens;
     let rate = |count: u64| rounded(count as f64 / round.seconds);
@@ -212,7 +274,7 @@ fn figures(round: &Round) -> Value {
 }
 
 /// The median of every number, and a text where it is the same in every round.
-fn medians(rounds: &[Value]) -> Value {
+pub(super) fn medians(rounds: &[Value]) -> Value {
     let Some(Value::Object(first)) = rounds.first() else {
         return Value::Null;
     };
@@ -242,7 +304,7 @@ fn medians(rounds: &[Value]) -> Value {
     Value::Object(object)
 }
 
-fn line(figures: &Value) -> String {
+pub(super) fn line(figures: &Value) -> String {
     let number = |name: &str| figures[name].as_f64().unwrap_or(0.0);
     format!(
         "{:.1} verdicts/min  {:.1} s  prompt {:.0} tokens/s  generated {:.1} tokens/s  prefix hits {:.0} %  forced {:.0}  \
@@ -258,11 +320,11 @@ fn line(figures: &Value) -> String {
     )
 }
 
-fn rounded(value: f64) -> f64 {
+pub(super) fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-fn merge(object: &mut Value, more: Value) {
+pub(super) fn merge(object: &mut Value, more: Value) {
     if let (Value::Object(object), Value::Object(more)) = (object, more) {
         object.extend(more);
     }

@@ -4,6 +4,7 @@ use super::Globals;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::fetch::Bar;
 use super::meter::Meter;
+use super::profile;
 use super::style::{Console, bytes, this_command};
 use crate::journal::{
     Journal, ModelDescription, RubricDescription, RunDescription, SettingsDescription,
@@ -12,6 +13,7 @@ use crate::judge::rubric::Scale;
 use crate::judge::{Mode, Pointwise, Rubric, prompt};
 use crate::report::{Summary, table};
 use crate::run::feed::{Fed, feed};
+use crate::run::profile::{Profile, Profiling};
 use crate::run::{JudgeSettings, Loaded, Memory, ModelFile, Pipeline};
 use crate::trace::{self, FieldMap, TraceFormat};
 use crate::weights::fetch::{FetchOptions, Located, locate};
@@ -92,6 +94,9 @@ pub struct EngineArguments {
     /// Longest prompt and answer in tokens; by default the model's context (for Phi 3, 4096).
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub context: Option<u32>,
+    /// Tell at the end where the time went.
+    #[arg(long)]
+    pub profile: bool,
 }
 
 impl EngineArguments {
@@ -261,10 +266,22 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         true => Box::new(items.map(Fed::Item)),
         false => Box::new(feed(items)),
     };
+    let profiling = args.engine.profile.then(Profiling::begin);
     let run = pipeline.run(items, &mut |run| meter.show(run))?;
+    let profile = profiling.map(Profiling::end);
     console.say(meter.finish(&run));
 
-    let summary = report(&rubric, &journal, &run.keys, globals.json, run.interrupted)?;
+    let summary = report(
+        &rubric,
+        &journal,
+        &run.keys,
+        globals.json,
+        run.interrupted,
+        profile.as_ref(),
+    )?;
+    if let Some(profile) = &profile {
+        profile::say(profile, console);
+    }
     console.say(format!(
         "verdicts: {}",
         folder.join("verdicts.jsonl").display()
@@ -357,6 +374,7 @@ fn report(
     keys: &[String],
     json: bool,
     interrupted: bool,
+    profile: Option<&Profile>,
 ) -> Result<Summary> {
     let rows = || keys.iter().filter_map(|key| journal.row(key));
     let summary = Summary::new(rubric, rows());
@@ -370,6 +388,9 @@ fn report(
         let mut object = summary.json();
         object.insert("interrupted".into(), json!(interrupted));
         object.insert("run".into(), json!(journal.folder()));
+        if let Some(profile) = profile {
+            object.insert("profile".into(), profile::object(profile));
+        }
         writeln!(out, "{}", json!({ "summary": Value::Object(object) }))?;
     } else {
         let expected = match rubric.scale {

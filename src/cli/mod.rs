@@ -9,7 +9,11 @@ pub mod inspect;
 pub mod judge;
 pub mod meter;
 pub mod models;
+pub mod profile;
+pub mod speed;
 pub mod style;
+pub mod synth;
+pub mod versus;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use fault::Fault;
@@ -84,6 +88,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Measure speed on a workload.
     Bench(bench::Args),
+    /// Write a model of random weights, for measuring speed.
+    Synth(synth::Args),
 }
 
 /// Runs the command line and returns its exit code.
@@ -117,6 +123,7 @@ fn dispatch(arguments: &Arguments, console: &Console) -> anyhow::Result<u8> {
     match &arguments.command {
         Command::Judge(args) => judge::run(args, globals, console),
         Command::Bench(args) => bench::run(args, globals, console),
+        Command::Synth(args) => synth::run(args, globals, console).map(|()| 0),
         Command::Fetch(args) => {
             fetch::run(args, globals.json, globals.quiet, globals.offline).map(|()| 0)
         }

@@ -24,6 +24,8 @@ pub mod sampler;
 
 pub mod readout;
 
+pub mod profile;
+
 use crate::ask::{Answer, Answerer, Ask, Failure, Progress, Ticket};
 use crate::model::batch::Forward;
 use frontend::Frontend;

@@ -6,6 +6,7 @@ use crate::ask::{Answer, Ask, Failure, Progress, Ticket};
 use crate::engine::EngineSettings;
 use crate::engine::admit::{Limits, admit};
 use crate::engine::frontend::Frontend;
+use crate::engine::profile::{self, Consuming, Phase};
 use crate::engine::scheduler::{Plan, Scheduler, Work};
 use crate::engine::session::{Outcome, Session};
 use crate::model::batch::{Batch, Forward, PAGE, PageId, Span};
@@ -92,7 +93,10 @@ impl Runner {
     /// One pass at most. Answers with what it settled.
     pub fn step(&mut self) -> Vec<Settled> {
         let mut settled = Vec::new();
+        let admitting = profile::span(Phase::Admit);
         self.fill(&mut settled);
+        drop(admitting);
+        let scheduling = profile::span(Phase::Schedule);
         let mut sequences: Vec<_> = self
             .running
             .iter_mut()
@@ -109,25 +113,33 @@ impl Runner {
             return settled;
         }
         let batch = self.batch(&plan);
+        drop(scheduling);
+        let forwarding = profile::span(Phase::Forward);
         let logits = self.forward(&plan, &batch);
+        drop(forwarding);
         let supplies = self.settle_pages(plan, logits.as_deref().ok());
         let frontend = &*self.frontend;
         // Choosing a token takes a look at the whole vocabulary, and a mask some grammar work: all cores take part.
         // Each session's outcome depends on its own rows alone.
+        let consuming = Consuming::begin();
         let outcomes: Vec<Outcome> = self
             .running
             .par_iter_mut()
             .zip(supplies)
-            .map(|(session, supply)| match (&logits, supply) {
-                (_, Supply::Idle) => None,
-                (Err(failure), _) => Some(Err(failure.clone())),
-                (Ok(_), Supply::Rows(None)) => None,
-                (Ok(_), Supply::Rows(Some(row))) => session.consume(row, frontend),
-                (Ok(_), Supply::Branches(rows)) => rows
-                    .into_iter()
-                    .find_map(|(slot, row)| session.consume_branch(slot, row, frontend)),
+            .map(|(session, supply)| {
+                let _part = consuming.part(session.reads_labels());
+                match (&logits, supply) {
+                    (_, Supply::Idle) => None,
+                    (Err(failure), _) => Some(Err(failure.clone())),
+                    (Ok(_), Supply::Rows(None)) => None,
+                    (Ok(_), Supply::Rows(Some(row))) => session.consume(row, frontend),
+                    (Ok(_), Supply::Branches(rows)) => rows
+                        .into_iter()
+                        .find_map(|(slot, row)| session.consume_branch(slot, row, frontend)),
+                }
             })
             .collect();
+        consuming.end();
         let mut outcomes = outcomes.into_iter();
         let scheduler = &mut self.scheduler;
         let progress = &mut self.progress;

@@ -82,6 +82,11 @@ impl Session {
         }
     }
 
+    /// Whether the next rows are read out, rather than a token chosen by them.
+    pub fn reads_labels(&self) -> bool {
+        matches!(self.want, Want::Readout(_))
+    }
+
     /// Consumes the logits after the last token of the sequence.
     pub fn consume(&mut self, logits: &[f32], frontend: &dyn Frontend) -> Outcome {
         self.take(None, logits, frontend).transpose()

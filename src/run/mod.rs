@@ -4,8 +4,12 @@
 
 pub mod feed;
 pub mod judges;
+pub mod loopback;
+pub mod peer;
 pub mod pipeline;
+pub mod profile;
 pub mod settings;
+pub mod speed;
 pub mod workload;
 
 pub use judges::{JudgeSettings, Loaded, Memory, ModelFile};

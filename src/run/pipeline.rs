@@ -5,6 +5,7 @@
 //! Knows no model and no terminal.
 
 use super::feed::Fed;
+use super::profile::{IDLE_TIME, JOURNAL_TIME};
 use crate::ask::{Answer, Answerer, Failure, Progress, Ticket};
 use crate::journal::{FailureKind, Journal, JournalError, Outcome, Record, RunDescription};
 use crate::judge::{Evaluation, Pointwise, Step, Verdict, digest};
@@ -144,6 +145,7 @@ impl Pipeline<'_> {
                 break;
             }
             if open.is_empty() {
+                let _span = IDLE_TIME.span();
                 std::thread::sleep(IDLE);
                 continue;
             }
@@ -167,6 +169,7 @@ impl Pipeline<'_> {
         }
         if !run.interrupted || ended && open.is_empty() {
             run.interrupted = false;
+            let _span = JOURNAL_TIME.span();
             self.journal.finish(&run.keys)?;
         }
         Ok(run)
@@ -280,7 +283,9 @@ impl Pipeline<'_> {
     }
 
     fn write(&mut self, record: Record, run: &mut Run) -> Result<(), PipelineError> {
+        let span = JOURNAL_TIME.span();
         self.journal.append(&record)?;
+        drop(span);
         match record.outcome {
             Outcome::Verdict(_) => run.judged += 1,
             Outcome::Failure { .. } => run.failed += 1,

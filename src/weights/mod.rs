@@ -18,6 +18,7 @@ pub mod progress;
 mod reach;
 mod store;
 pub mod verify;
+pub mod writer;
 
 pub use error::{FetchError, WeightsError};
 pub use metadata::{Array, Kind, Metadata, Value};

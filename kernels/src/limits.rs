@@ -1,0 +1,182 @@
+//! What this machine can do at most, measured: products of bytes in registers, and bytes read from memory. A kernel's rate
+//! means little without the one that it can't exceed. Knows no kernel.
+
+use crate::dispatch::{Isa, Operation};
+use crate::vector::{Codes, LANES, Vector};
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// Operations of one [`Vector::dot`]: in each lane four products, and four additions.
+const DOT_OPERATIONS: f64 = (LANES * 4 * 2) as f64;
+
+/// Dots of every accumulator between two looks at the operands.
+const UNROLLED: usize = 8;
+
+/// How long one measurement takes at least.
+const LONG_ENOUGH: Duration = Duration::from_millis(120);
+
+/// Measurements, of which the best counts: whatever disturbs one only ever makes it slower.
+const TRIES: usize = 3;
+
+/// Numbers in the buffer that is read: 512 MiB, far more than any cache holds.
+const BUFFER: usize = 128 << 20;
+
+/// Streams that a thread reads side by side.
+const STREAMS: usize = 8;
+
+/// The most operations a second (a product and an addition are two) that the instruction set's dot product of bytes reaches on
+/// so many threads, all its operands lying in registers.
+pub fn dot_rate(isa: Isa, threads: usize) -> f64 {
+    // Twelve accumulators hide the latency where there are 32 registers; where there are 16, and a vector takes two of
+    // them, six are the most that fit.
+    let twelve = rate(
+        isa,
+        threads,
+        |isa, rounds| isa.run(Dots::<12> { rounds }),
+        12,
+    );
+    let six = rate(isa, threads, |isa, rounds| isa.run(Dots::<6> { rounds }), 6);
+    twelve.max(six)
+}
+
+/// The most bytes a second that so many threads read from memory, in several streams each.
+pub fn read_rate(threads: usize) -> f64 {
+    // Ones, since untouched zeros would all lie in one page.
+    let buffer = vec![1f32; BUFFER];
+    let (vectors, _) = buffer.as_chunks::<LANES>();
+    let threads = threads.max(1);
+    let parts: Vec<_> = vectors.chunks(vectors.len().div_ceil(threads)).collect();
+    let isa = crate::isa();
+    let best = (0..TRIES)
+        .map(|_| {
+            together(parts.len(), |thread| {
+                isa.run(Sum {
+                    part: parts[thread],
+                })
+            })
+        })
+        .min();
+    let bytes = size_of_val(vectors) as f64;
+    bytes / best.unwrap_or(Duration::MAX).as_secs_f64()
+}
+
+fn rate(
+    isa: Isa,
+    threads: usize,
+    dots: impl Fn(Isa, usize) -> f32 + Sync,
+    accumulators: usize,
+) -> f64 {
+    let threads = threads.max(1);
+    let mut rounds = 1 << 10;
+    let mut best = 0f64;
+    let mut tries = 0;
+    while tries < TRIES {
+        let took = together(threads, |_| dots(isa, rounds));
+        if took < LONG_ENOUGH {
+            rounds *= 4;
+            continue;
+        }
+        let each = (rounds * UNROLLED * accumulators) as f64 * DOT_OPERATIONS;
+        best = best.max(each * threads as f64 / took.as_secs_f64());
+        tries += 1;
+    }
+    best
+}
+
+/// Does the work on so many threads, which begin together. Returns how long it took until all were done.
+fn together(threads: usize, work: impl Fn(usize) -> f32 + Sync) -> Duration {
+    let barrier = Barrier::new(threads + 1);
+    let (barrier, work) = (&barrier, &work);
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    barrier.wait();
+                    black_box(work(thread));
+                })
+            })
+            .collect();
+        barrier.wait();
+        let began = Instant::now();
+        for thread in running {
+            // A thread that panicked has said so itself; its time would mean nothing.
+            if thread.join().is_err() {
+                return Duration::MAX;
+            }
+        }
+        began.elapsed()
+    })
+}
+
+/// Dot products into `N` accumulators, again and again.
+struct Dots<const N: usize> {
+    rounds: usize,
+}
+
+impl<const N: usize> Operation for Dots<N> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<V: Vector>(self, v: V) -> f32 {
+        let codes = Codes(std::array::from_fn(|i| (i % 16) as u8));
+        let activations = Codes(std::array::from_fn(|i| (i % 7) as u8));
+        let mut sums = [v.splat_int(0); N];
+        for _ in 0..self.rounds {
+            // Seen anew in each round, so that no compiler adds up the rounds by one product.
+            let codes = v.load_codes(black_box(&codes));
+            let activations = v.load_codes(black_box(&activations));
+            for _ in 0..UNROLLED {
+                for sum in &mut sums {
+                    *sum = v.dot(*sum, codes, activations);
+                }
+            }
+        }
+        let mut total = 0.0;
+        for sum in sums {
+            total += v.sum(v.to_float(sum));
+        }
+        total
+    }
+}
+
+/// The sum of a part of the buffer, read in several streams.
+struct Sum<'a> {
+    part: &'a [[f32; LANES]],
+}
+
+impl Operation for Sum<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<V: Vector>(self, v: V) -> f32 {
+        let length = self.part.len() / STREAMS;
+        let mut sums = [v.splat(0.0); STREAMS];
+        for i in 0..length {
+            for (stream, sum) in sums.iter_mut().enumerate() {
+                *sum = v.add(*sum, v.load(&self.part[stream * length + i]));
+            }
+        }
+        let mut total = 0.0;
+        for sum in sums {
+            total += v.sum(sum);
+        }
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_rates() {
+        for isa in Isa::available() {
+            let rate = dot_rate(isa, 1);
+            // The slowest machine that is thought of, and a good way beyond the fastest.
+            assert!((1e8..1e14).contains(&rate), "{}: {rate:e}", isa.name());
+        }
+        let rate = read_rate(2);
+        assert!((1e8..1e13).contains(&rate), "{rate:e}");
+    }
+}

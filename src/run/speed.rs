@@ -1,0 +1,286 @@
+//! The plain speed of a model: prefill of one prompt and decoding in batches, on random tokens, without engine, grammar or
+//! sampling; and what a pass asks of the machine at least, so that a speed can be held against a limit.
+
+use crate::model::batch::{Batch, Forward, ForwardError, PAGE, PageId, Span};
+use crate::model::config::Config;
+use crate::model::decoder::{Decoder, LoadOptions};
+use crate::weights::Store;
+use anyhow::Result;
+use assize_kernels::Precision;
+use std::path::Path;
+use std::time::Instant;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// One prompt of so many tokens, of which the last one's logits are wanted.
+    Prefill {
+        /// Tokens.
+        tokens: usize,
+        /// Most rows in a pass.
+        chunk: usize,
+    },
+    /// So many steps of as many sequences, one token each, beginning with nothing.
+    Decode {
+        /// Sequences.
+        batch: usize,
+        /// Steps.
+        steps: usize,
+    },
+}
+
+impl Test {
+    /// Tokens that it computes.
+    pub fn tokens(self) -> usize {
+        match self {
+            Test::Prefill { tokens, .. } => tokens,
+            Test::Decode { batch, steps } => batch * steps,
+        }
+    }
+
+    /// The longest sequence in it.
+    pub fn longest(self) -> usize {
+        match self {
+            Test::Prefill { tokens, .. } => tokens,
+            Test::Decode { steps, .. } => steps,
+        }
+    }
+
+    /// Pages of the cache that it takes.
+    pub fn pages(self) -> usize {
+        match self {
+            Test::Prefill { tokens, .. } => tokens.div_ceil(PAGE),
+            Test::Decode { batch, steps } => batch * steps.div_ceil(PAGE),
+        }
+    }
+}
+
+/// Runs the test once and returns its seconds. Equal seeds give equal tokens.
+///
+/// # Errors
+/// What the model says.
+pub fn run(
+    model: &mut dyn Forward,
+    test: Test,
+    seed: u64,
+) -> std::result::Result<f64, ForwardError> {
+    let vocabulary = model.vocabulary().max(1);
+    let mut state = seed;
+    let mut token = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) as usize % vocabulary) as u32
+    };
+    let batches = match test {
+        Test::Prefill { tokens, chunk } => prefill(tokens, chunk.max(1), &mut token),
+        Test::Decode { batch, steps } => decode(batch, steps, &mut token),
+    };
+    let began = Instant::now();
+    for batch in &batches {
+        let logits = model.forward(batch)?;
+        let wanted = batch.outputs.len() * model.vocabulary();
+        if logits.len() != wanted {
+            let found = logits.len();
+            return Err(ForwardError(format!("{found} logits instead of {wanted}")));
+        }
+    }
+    Ok(began.elapsed().as_secs_f64())
+}
+
+fn prefill(tokens: usize, chunk: usize, token: &mut dyn FnMut() -> u32) -> Vec<Batch> {
+    let pages: Vec<PageId> = (0..tokens.div_ceil(PAGE) as PageId).collect();
+    let starts = (0..tokens).step_by(chunk);
+    starts
+        .map(|start| {
+            let rows = chunk.min(tokens - start);
+            let span = Span {
+                first: 0,
+                rows,
+                position: start,
+                pages: pages[..(start + rows).div_ceil(PAGE)].to_vec(),
+            };
+            let last = start + rows == tokens;
+            Batch {
+                tokens: (0..rows).map(|_| token()).collect(),
+                spans: vec![span],
+                outputs: last.then_some(rows - 1).into_iter().collect(),
+            }
+        })
+        .collect()
+}
+
+fn decode(batch: usize, steps: usize, token: &mut dyn FnMut() -> u32) -> Vec<Batch> {
+    let each = steps.div_ceil(PAGE);
+    let span = |sequence: usize, step: usize| Span {
+        first: sequence,
+        rows: 1,
+        position: step,
+        pages: (0..=step / PAGE)
+            .map(|page| (sequence * each + page) as PageId)
+            .collect(),
+    };
+    (0..steps)
+        .map(|step| Batch {
+            tokens: (0..batch).map(|_| token()).collect(),
+            spans: (0..batch).map(|sequence| span(sequence, step)).collect(),
+            outputs: (0..batch).collect(),
+        })
+        .collect()
+}
+
+/// What a model's products ask of the machine, from its file alone. Attention and norms are left out: they are small beside
+/// the weights where sequences are short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Weights that every row meets.
+    pub weights: u64,
+    /// Weights that a row meets whose logits are wanted.
+    pub head: u64,
+    /// Bytes of both in the file: what a row that is decoded alone must read.
+    pub bytes: u64,
+}
+
+impl Cost {
+    /// Reads the sizes of the tensors. `experts` is how many of how many serve a row.
+    pub fn of(store: &Store, experts: Option<(usize, usize)>) -> Cost {
+        let tied = store.tensor("output.weight").is_none();
+        let mut cost = Cost::default();
+        for (name, view) in store.tensors() {
+            if view.shape.len() < 2 {
+                continue;
+            }
+            let weights: u64 = view.shape.iter().map(|size| *size as u64).product();
+            let bytes = view.bytes.len() as u64;
+            match name {
+                "token_embd.weight" if !tied => (),
+                "token_embd.weight" | "output.weight" => {
+                    cost.head += weights;
+                    cost.bytes += bytes;
+                }
+                _ => {
+                    let (used, count) = match experts {
+                        Some((used, count)) if is_expert(name) => (used as u64, count as u64),
+                        _ => (1, 1),
+                    };
+                    cost.weights += weights * used / count.max(1);
+                    cost.bytes += bytes * used / count.max(1);
+                }
+            }
+        }
+        cost
+    }
+
+    /// Operations of a test, a product and an addition being two.
+    pub fn operations(&self, test: Test) -> f64 {
+        let outputs = match test {
+            Test::Prefill { .. } => 1,
+            Test::Decode { .. } => test.tokens(),
+        };
+        2.0 * (self.weights as f64 * test.tokens() as f64 + self.head as f64 * outputs as f64)
+    }
+}
+
+/// Opens a model for some tests, with no larger a cache than they need. The file needs no tokenizer.
+///
+/// # Errors
+/// The typed error of weights or model.
+pub fn open(
+    path: &Path,
+    exact: bool,
+    context: Option<usize>,
+    tests: &[Test],
+) -> Result<(Decoder, Cost)> {
+    let store = Store::open(path)?;
+    let config = Config::from_metadata(store.metadata())?;
+    let experts = config.experts.as_ref();
+    let cost = Cost::of(&store, experts.map(|experts| (experts.used, experts.count)));
+    let options = LoadOptions {
+        precision: match exact {
+            true => Precision::Exact,
+            false => Precision::Quantized,
+        },
+        pages: tests.iter().map(|test| test.pages()).max().unwrap_or(1),
+        context,
+        progress: None,
+    };
+    Ok((Decoder::load(&store, &options)?, cost))
+}
+
+/// Whether the tensor belongs to one expert of several, or to a stack of them.
+fn is_expert(name: &str) -> bool {
+    let number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    name.contains("_exps.") || name.split('.').rev().nth(1).is_some_and(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake {
+        seen: Vec<usize>,
+    }
+
+    impl Forward for Fake {
+        fn vocabulary(&self) -> usize {
+            7
+        }
+
+        fn context(&self) -> usize {
+            100
+        }
+
+        fn pages(&self) -> usize {
+            12
+        }
+
+        fn forward(&mut self, batch: &Batch) -> std::result::Result<Vec<f32>, ForwardError> {
+            batch.check(7, 100, 12)?;
+            self.seen.push(batch.tokens.len());
+            Ok(vec![0.0; 7 * batch.outputs.len()])
+        }
+
+        fn copy_page(&mut self, _: PageId, _: PageId) -> std::result::Result<(), ForwardError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn batches_are_sound_and_cover_the_test() {
+        let check = |test: Test, pages: usize, passes: &[usize]| {
+            assert_eq!(test.pages(), pages);
+            let mut model = Fake { seen: Vec::new() };
+            assert!(run(&mut model, test, 1).unwrap() >= 0.0);
+            assert_eq!(model.seen, passes);
+            assert_eq!(passes.iter().sum::<usize>(), test.tokens());
+        };
+        let prefill = |tokens, chunk| Test::Prefill { tokens, chunk };
+        check(prefill(40, 512), 3, &[40]);
+        check(prefill(40, 16), 3, &[16, 16, 8]);
+        check(prefill(1, 0), 1, &[1]);
+        check(
+            Test::Decode {
+                batch: 1,
+                steps: 17,
+            },
+            2,
+            &[1; 17],
+        );
+        check(
+            Test::Decode {
+                batch: 4,
+                steps: 33,
+            },
+            12,
+            &[4; 33],
+        );
+        let mut model = Fake { seen: Vec::new() };
+        assert!(run(&mut model, prefill(101, 512), 1).is_err());
+    }
+
+    #[test]
+    fn experts_are_told_by_name() {
+        assert!(is_expert("blk.0.ffn_up_exps.weight") && is_expert("blk.3.ffn_down.7.weight"));
+        assert!(!is_expert("blk.0.ffn_up.weight") && !is_expert("output.weight"));
+    }
+}
