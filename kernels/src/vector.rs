@@ -21,6 +21,9 @@ pub struct Codes(pub [u8; 4 * LANES]);
 
 /// An instruction set's vectors of sixteen lanes.
 pub trait Vector: Copy + Send + Sync + 'static {
+    /// Whether a vector is one register of 32, so that two dozen sums fit; otherwise six do.
+    const WIDE: bool = false;
+
     /// Sixteen f32.
     type F: Copy;
     /// Sixteen i32, or sixteen times four bytes.

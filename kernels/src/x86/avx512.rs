@@ -44,6 +44,8 @@ macro_rules! has {
 }
 
 impl Vector for Avx512 {
+    const WIDE: bool = true;
+
     type F = __m512;
     type I = __m512i;
 
