@@ -21,8 +21,8 @@ pub struct Codes(pub [u8; 4 * LANES]);
 
 /// An instruction set's vectors of sixteen lanes.
 pub trait Vector: Copy + Send + Sync + 'static {
-    /// Whether a vector is one register of 32, so that two dozen sums fit; otherwise six do.
-    const WIDE: bool = false;
+    /// Sums of sixteen lanes that a product may keep in registers: 24, 6 or, where there are no such registers, 1.
+    const SUMS: usize;
 
     /// Sixteen f32.
     type F: Copy;
@@ -139,6 +139,8 @@ fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; L
 }
 
 impl Vector for Portable {
+    const SUMS: usize = 1;
+
     type F = [f32; LANES];
     type I = [i32; LANES];
 

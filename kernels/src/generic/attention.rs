@@ -4,12 +4,13 @@
 //! sees come from the first to the last, with a running maximum, so that its bits depend on its position and on what it sees only, whatever other
 //! queries share the blocks with it.
 
-use super::block::{BLOCK, BLOCK_PAGES, Block, CHUNK, Copied, Head, Lanes, Scores};
+use super::block::{BLOCK, BLOCK_PAGES, Block, CHUNK, Copied, Head, Scores};
 use super::number::{self, exp};
 use super::tile::{self, TILE};
 use crate::dispatch::Operation;
 use crate::scalar::attention::Scoring;
 use crate::vector::{Floats, LANES, Vector};
+use half::f16;
 
 /// A row of the batch: its queries that share the head.
 pub struct Row<'a, 'o> {
@@ -45,9 +46,12 @@ pub struct Scratch {
     sums: Vec<Floats>,
     scores: Vec<Scores>,
     /// Positions of the block that each query sees.
-    seen: Vec<(usize, usize)>,
+    seen: Vec<Seen>,
     copied: Copied,
 }
+
+/// The first position of a block that a row sees, and the end of those that it sees.
+type Seen = (usize, usize);
 
 /// What is carried from block to block for one query, besides the weighted values.
 #[derive(Clone, Copy)]
@@ -67,13 +71,15 @@ impl Operation for Attend<'_, '_, '_> {
         let parts = dim.div_ceil(LANES);
         let shared = self.rows.first().map_or(0, |row| row.queries.len() / dim);
         let scratch = &mut *self.scratch;
-        scratch.queries.clear();
-        for row in &self.rows {
-            for query in row.queries {
-                scratch.queries.push(query * self.scoring.scale);
+        let queries = self.rows.len() * shared;
+        let scale = self.scoring.scale;
+        scratch.queries.resize(queries * dim, 0.0);
+        let scaled = scratch.queries.chunks_exact_mut((shared * dim).max(1));
+        for (scaled, row) in scaled.zip(&self.rows) {
+            for (scaled, query) in scaled.iter_mut().zip(row.queries) {
+                *scaled = query * scale;
             }
         }
-        let queries = self.rows.len() * shared;
         let start = Running {
             top: f32::NEG_INFINITY,
             total: ZERO,
@@ -195,10 +201,11 @@ impl Attend<'_, '_, '_> {
             true => self.head.direct(run.pages),
             false => None,
         };
-        match direct {
-            Some(block) => work.meet(v, &block),
-            None => work.meet(v, &self.head.copy(v, run.pages, &mut scratch.copied)),
-        }
+        let block = match direct {
+            Some(block) => Pages::Halves(block),
+            None => Pages::Floats(self.head.copy(v, run.pages, &mut scratch.copied)),
+        };
+        work.meet(v, &block);
     }
 }
 
@@ -207,7 +214,7 @@ struct Work<'a> {
     queries: &'a [f32],
     dim: usize,
     /// For each row.
-    seen: &'a [(usize, usize)],
+    seen: &'a [Seen],
     /// Queries of a row.
     shared: usize,
     soft_cap: Option<f32>,
@@ -216,28 +223,31 @@ struct Work<'a> {
     scores: &'a mut [Scores],
 }
 
+/// A block, wherever it is read from.
+enum Pages<'a> {
+    Floats(Block<'a, Floats>),
+    Halves(Block<'a, [f16; LANES]>),
+}
+
 impl Work<'_> {
     /// First all scores, while the keys are near, then all sums, while a chunk of the values is.
     #[inline(always)]
-    fn meet<V: Vector, L: Lanes>(self, v: V, block: &Block<'_, L>) {
+    fn meet<V: Vector>(self, v: V, block: &Pages<'_>) {
         let (dim, parts) = (self.dim, self.dim.div_ceil(LANES));
         let count = self.scores.len();
         let mut query = 0;
         while query < count {
-            let end = query + tile::tile(count - query);
-            let rows = &self.seen[query / self.shared..(end - 1) / self.shared + 1];
+            let end = query + tile::tile::<V>(count - query);
             let mut pages = 0;
-            for (_, to) in rows {
+            for (_, to) in self.rows(query, end) {
                 pages = pages.max(to.div_ceil(LANES));
             }
+            let queries = &self.queries[query * dim..end * dim];
             let scores = &mut self.scores[query..end];
-            tile::score(
-                v,
-                &self.queries[query * dim..end * dim],
-                block,
-                pages,
-                scores,
-            );
+            match block {
+                Pages::Floats(block) => tile::score(v, queries, block, pages, scores),
+                Pages::Halves(block) => tile::score(v, queries, block, pages, scores),
+            }
             for query in query..end {
                 weigh(
                     v,
@@ -253,38 +263,52 @@ impl Work<'_> {
         for chunk in 0..parts.div_ceil(CHUNK) {
             let mut query = 0;
             while query < count {
-                let end = query + tile::tile(count - query);
-                let rows = &self.seen[query / self.shared..(end - 1) / self.shared + 1];
-                // What all of them see is gathered together; what comes before and after it, one by one.
-                let (mut from, mut to) = rows[0];
-                let mut same = true;
-                for row in rows {
-                    same &= *row == rows[0];
-                    from = from.max(row.0);
-                    to = to.min(row.1);
-                }
-                to = to.max(from);
-                if !same {
-                    for query in query..end {
-                        let seen = self.seen[query / self.shared];
-                        let before = (seen.0, from.min(seen.1));
-                        let sums = &mut self.sums[query * parts..(query + 1) * parts];
-                        tile::gather(v, block, chunk, before, &self.scores[query..=query], sums);
-                    }
-                }
-                let sums = &mut self.sums[query * parts..end * parts];
-                tile::gather(v, block, chunk, (from, to), &self.scores[query..end], sums);
-                if !same {
-                    for query in query..end {
-                        let seen = self.seen[query / self.shared];
-                        let after = (to.max(seen.0), seen.1);
-                        let sums = &mut self.sums[query * parts..(query + 1) * parts];
-                        tile::gather(v, block, chunk, after, &self.scores[query..=query], sums);
+                let end = query + tile::tile::<V>(count - query);
+                let (pieces, cut) = self.pieces(query, end);
+                for (first, end, seen) in &pieces[..cut] {
+                    let weights = &self.scores[*first..*end];
+                    let sums = &mut self.sums[first * parts..end * parts];
+                    match block {
+                        Pages::Floats(block) => tile::gather(v, block, chunk, *seen, weights, sums),
+                        Pages::Halves(block) => tile::gather(v, block, chunk, *seen, weights, sums),
                     }
                 }
                 query = end;
             }
         }
+    }
+
+    /// What the rows of these queries see.
+    #[inline(always)]
+    fn rows(&self, query: usize, end: usize) -> &[Seen] {
+        &self.seen[query / self.shared..(end - 1) / self.shared + 1]
+    }
+
+    /// What is gathered for a tile, in order: what all its queries see for all of them at once, what comes before and after it for each apart. And
+    /// the number of these pieces.
+    #[inline(always)]
+    fn pieces(&self, query: usize, end: usize) -> ([(usize, usize, Seen); 2 * TILE + 1], usize) {
+        let rows = self.rows(query, end);
+        let (mut from, mut to) = rows[0];
+        let mut same = true;
+        for row in rows {
+            same &= *row == rows[0];
+            from = from.max(row.0);
+            to = to.min(row.1);
+        }
+        let to = to.max(from);
+        let mut pieces = [(query, end, (from, to)); 2 * TILE + 1];
+        if same {
+            return (pieces, 1);
+        }
+        let count = end - query;
+        for i in 0..count {
+            let (first, last) = self.seen[(query + i) / self.shared];
+            let own = (query + i, query + i + 1);
+            pieces[i] = (own.0, own.1, (first, from.min(last)));
+            pieces[count + 1 + i] = (own.0, own.1, (to.max(first), last));
+        }
+        (pieces, 2 * count + 1)
     }
 }
 

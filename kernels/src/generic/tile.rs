@@ -5,23 +5,28 @@
 use super::block::{BLOCK_PAGES, Block, CHUNK, Lanes, Scores};
 use crate::vector::{Floats, LANES, Vector};
 
-/// Queries that a tile may have; [`tile`] cuts by it.
+/// Queries that a tile may have.
 pub const TILE: usize = 6;
 
 /// How many of `left` queries the next tile takes: 6, or, towards the end, what leaves no narrow tile over.
 #[inline(always)]
-pub fn tile(left: usize) -> usize {
+pub fn tile<V: Vector>(left: usize) -> usize {
     match left {
+        _ if V::SUMS < TILE => 1,
         7 | 8 => 4,
         5 => 3,
         left => left.min(TILE),
     }
 }
 
-/// Calls `$body` with the constant `$r` as the number of queries.
+/// Calls `$body` with the constant `$r` as the number of queries, one of those that [`tile`] gives.
 macro_rules! by_queries {
     ($count:expr, $r:ident, $body:expr) => {
         match $count {
+            _ if V::SUMS < TILE => {
+                const $r: usize = 1;
+                $body
+            }
             6 => {
                 const $r: usize = 6;
                 $body
@@ -72,10 +77,10 @@ fn score_tile<V: Vector, L: Lanes, const R: usize>(
 ) {
     let mut first = 0;
     while first < pages {
-        if V::WIDE && pages - first >= 4 {
+        if V::SUMS >= 24 && pages - first >= 4 {
             score_pages::<V, L, R, 4>(v, queries, block, first, scores);
             first += 4;
-        } else if V::WIDE && pages - first >= 2 {
+        } else if V::SUMS >= 24 && pages - first >= 2 {
             score_pages::<V, L, R, 2>(v, queries, block, first, scores);
             first += 2;
         } else {
@@ -153,10 +158,10 @@ fn gather_tile<V: Vector, L: Lanes, const R: usize>(
     let end = parts.min((chunk + 1) * CHUNK);
     let mut part = chunk * CHUNK;
     while part < end {
-        if V::WIDE && end - part >= 4 {
+        if V::SUMS >= 24 && end - part >= 4 {
             gather_parts::<V, L, R, 4>(v, block, part, seen, weights, sums);
             part += 4;
-        } else if V::WIDE && end - part >= 2 {
+        } else if V::SUMS >= 24 && end - part >= 2 {
             gather_parts::<V, L, R, 2>(v, block, part, seen, weights, sums);
             part += 2;
         } else {

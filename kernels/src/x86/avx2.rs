@@ -51,6 +51,8 @@ fn and(x: [__m256i; 2], mask: __m256i) -> [__m256i; 2] {
 }
 
 impl Vector for Avx2 {
+    const SUMS: usize = 6;
+
     type F = [__m256; 2];
     type I = [__m256i; 2];
 

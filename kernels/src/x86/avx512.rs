@@ -44,7 +44,7 @@ macro_rules! has {
 }
 
 impl Vector for Avx512 {
-    const WIDE: bool = true;
+    const SUMS: usize = 24;
 
     type F = __m512;
     type I = __m512i;
