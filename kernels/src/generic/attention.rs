@@ -301,14 +301,26 @@ impl Work<'_> {
         if same {
             return (pieces, 1);
         }
-        let count = end - query;
-        for i in 0..count {
-            let (first, last) = self.seen[(query + i) / self.shared];
-            let own = (query + i, query + i + 1);
-            pieces[i] = (own.0, own.1, (first, from.min(last)));
-            pieces[count + 1 + i] = (own.0, own.1, (to.max(first), last));
+        let mut count = 0;
+        for query in query..end {
+            let (first, last) = self.seen[query / self.shared];
+            if first < from.min(last) {
+                pieces[count] = (query, query + 1, (first, from.min(last)));
+                count += 1;
+            }
         }
-        (pieces, 2 * count + 1)
+        if from < to {
+            pieces[count] = (query, end, (from, to));
+            count += 1;
+        }
+        for query in query..end {
+            let (first, last) = self.seen[query / self.shared];
+            if to.max(first) < last {
+                pieces[count] = (query, query + 1, (to.max(first), last));
+                count += 1;
+            }
+        }
+        (pieces, count)
     }
 }
 
