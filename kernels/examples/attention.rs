@@ -1,8 +1,6 @@
 //! How fast attention is here, as a share of what the machine's multiply-adds could do: prefill, decode over a prefix that all rows share, and
 //! decode over pages of one's own.
 //!
-//! Rates are by the time that the threads ran, times their number, so that others on the machine disturb them little; `wall` is by the clock.
-//!
 //! `cargo run --release -p assize-kernels --no-default-features --example attention [threads] [part of a case's name]`; `ASSIZE_ISA` chooses the
 //! instruction set.
 
@@ -12,7 +10,7 @@ use half::f16;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Seconds that all threads have run, where Linux tells; the clock otherwise.
+/// Seconds that all threads have run, where Linux tells, which it does to some milliseconds; the clock otherwise.
 fn busy(since: Instant) -> f64 {
     let threads = std::fs::read_dir("/proc/self/task").into_iter();
     let nanoseconds: f64 = threads
@@ -26,24 +24,35 @@ fn busy(since: Instant) -> f64 {
     }
 }
 
-/// The shortest of some turns, by the time that threads ran and by the clock. The system counts in steps of milliseconds, so that short work is
-/// repeated.
-fn best(mut work: impl FnMut()) -> (f64, f64) {
+/// Seconds of a run where nobody else uses the machine: the shortest of many by the clock, or, where a run is too long to be left alone, by the time
+/// that `threads` of them had.
+fn best(threads: usize, mut work: impl FnMut()) -> f64 {
     let begin = Instant::now();
     work();
-    let runs = (0.03 / begin.elapsed().as_secs_f64()).max(1.0).ceil();
-    let turns = (0..5).map(|_| {
+    let short = begin.elapsed().as_secs_f64() < 3e-3;
+    let mut best = f64::MAX;
+    for turn in 0.. {
         let (clock, started) = (Instant::now(), busy(begin));
-        (0..runs as usize).for_each(|_| work());
-        let wall = clock.elapsed().as_secs_f64() / runs;
-        ((busy(begin) - started) / runs, wall)
-    });
-    turns.fold((f64::MAX, f64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)))
+        let mut runs = 0.0;
+        while runs == 0.0 || !short && clock.elapsed().as_secs_f64() < 0.15 {
+            work();
+            runs += 1.0;
+        }
+        let time = match short {
+            true => clock.elapsed().as_secs_f64(),
+            false => (busy(begin) - started) / threads as f64,
+        };
+        best = best.min(time / runs);
+        if turn > 3 && begin.elapsed().as_secs_f64() > 0.3 {
+            break;
+        }
+    }
+    best
 }
 
 /// Single-precision operations a second of one thread that does nothing but multiply and add in registers.
 fn peak() -> f64 {
-    const TURNS: usize = 1_000_000;
+    const TURNS: usize = 100_000;
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
     fn wide(x: f32) -> f32 {
@@ -61,11 +70,10 @@ fn peak() -> f64 {
     if isa().name() == "avx512" {
         let operations = (2 * 16 * 16 * TURNS) as f64;
         return operations
-            / best(|| {
+            / best(1, || {
                 // SAFETY: the kernels found these instructions here, or they would not have chosen them.
                 black_box(unsafe { wide(black_box(1.0)) });
-            })
-            .0;
+            });
     }
     f64::NAN
 }
@@ -119,21 +127,20 @@ fn measure(
     let caches = [Cache::F16(&keys), Cache::F16(&values)];
     // The machine is not as fast at all times, so the peak is measured beside each case.
     let before = peak();
-    let (ran, wall) = best(|| {
+    let time = best(threads, || {
         pool.install(|| attention(isa(), &q, caches, sizes, &spans, scoring, &mut out))
             .expect("attention");
     });
     let peak = before.max(peak()) * threads as f64;
     let pairs: usize = (position..position + rows).map(|p| p + 1).sum();
-    let rate = 4.0 * (sequences * pairs * heads * dim) as f64 / ran * threads as f64;
+    let rate = 4.0 * (sequences * pairs * heads * dim) as f64 / time;
     println!(
-        "{:8.2} ms, {:6.1} GFLOP/s, {:4.1} % of {:.0}; wall {:8.2} ms, {:5.1} GB/s of pages",
-        ran / threads as f64 * 1e3,
+        "{:8.2} ms, {:6.1} GFLOP/s, {:4.1} % of {:.0}, {:5.1} GB/s of pages",
+        time * 1e3,
         rate / 1e9,
         100.0 * rate / peak,
         peak / 1e9,
-        wall * 1e3,
-        4.0 * size as f64 / wall / 1e9,
+        4.0 * size as f64 / time / 1e9,
     );
 }
 
@@ -159,7 +166,9 @@ fn main() {
         ] {
             let [rows, sequences, shared, own] = case;
             let name = format!("{heads}/{kv_heads}/{dim} {sequences}x{rows} at {shared}+{own}");
-            let parts = wanted.iter().filter(|part| part.parse::<usize>().is_err());
+            let parts = wanted
+                .iter()
+                .filter(|part| !part.chars().all(|c| c.is_ascii_digit()));
             if !parts.clone().all(|part| name.contains(part.as_str())) {
                 continue;
             }

@@ -119,7 +119,7 @@ pub fn attention(
 
 /// Queries that work together: enough that a copied block is used often, few enough that what they gather stays near, and that there is work for all
 /// threads.
-const QUERIES: (usize, usize) = (24, 128);
+const QUERIES: (usize, usize) = (24, 256);
 /// Tasks that each thread should find.
 const TASKS: usize = 4;
 

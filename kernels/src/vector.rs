@@ -79,25 +79,6 @@ pub trait Vector: Copy + Send + Sync + 'static {
         self.mul(x, self.splat(-1.0))
     }
 
-    /// Lane `i` of vector `j` becomes lane `j` of vector `i`.
-    #[inline(always)]
-    fn transpose(self, rows: [Self::F; LANES]) -> [Self::F; LANES] {
-        // Loops, not closures: a closure would not be compiled for the instruction set.
-        let mut lanes = [[0f32; LANES]; LANES];
-        for (row, lanes) in rows.iter().zip(&mut lanes) {
-            self.store(*row, lanes);
-        }
-        let mut columns = rows;
-        for (i, column) in columns.iter_mut().enumerate() {
-            let mut turned = [0f32; LANES];
-            for (turned, lanes) in turned.iter_mut().zip(&lanes) {
-                *turned = lanes[i];
-            }
-            *column = self.load(&turned);
-        }
-        columns
-    }
-
     /// The sum of all lanes: those eight apart first, then four, two and one.
     #[inline(always)]
     fn sum(self, x: Self::F) -> f32 {

@@ -57,6 +57,12 @@ impl<L> Block<'_, L> {
     }
 }
 
+/// Where part `part` of the value at offset `t` of a page lies in a copy.
+#[inline(always)]
+fn place(part: usize, t: usize) -> usize {
+    part / CHUNK * CHUNK * PAGE + t * CHUNK + part % CHUNK
+}
+
 /// One head of the keys and of the values.
 #[derive(Clone, Copy)]
 pub struct Head<'a> {
@@ -135,24 +141,32 @@ impl<'a> Head<'a> {
                     }
                 }
             }
-            for t in 0..PAGE {
-                let range = range.start + t * dim..range.start + (t + 1) * dim;
-                let outs = values.chunks_exact_mut(CHUNK * PAGE);
-                match self.values {
-                    Cache::F32(all) => {
-                        for (outs, from) in outs.zip(all[range].chunks(CHUNK * LANES)) {
-                            let outs = &mut outs[t * CHUNK..(t + 1) * CHUNK];
-                            for (out, from) in outs.iter_mut().zip(from.chunks(LANES)) {
-                                v.store(number::load(v, from), &mut out.0);
+            match self.values {
+                Cache::F32(all) => {
+                    for (t, from) in all[range].chunks_exact(dim).enumerate() {
+                        for (part, from) in from.chunks(LANES).enumerate() {
+                            let out = &mut values[place(part, t)];
+                            v.store(number::load(v, from), &mut out.0);
+                        }
+                    }
+                }
+                Cache::F16(all) if dim.is_multiple_of(CHUNK * LANES) => {
+                    let from = all[range].as_chunks::<LANES>().0.as_chunks::<CHUNK>().0;
+                    let (outs, _) = values.as_chunks_mut::<CHUNK>();
+                    for (t, from) in from.chunks_exact(chunks).enumerate() {
+                        for (chunk, from) in from.iter().enumerate() {
+                            let out = &mut outs[chunk * PAGE + t];
+                            for i in 0..CHUNK {
+                                v.store(v.load_half(&from[i]), &mut out[i].0);
                             }
                         }
                     }
-                    Cache::F16(all) => {
-                        for (outs, from) in outs.zip(all[range].chunks(CHUNK * LANES)) {
-                            let outs = &mut outs[t * CHUNK..(t + 1) * CHUNK];
-                            for (out, from) in outs.iter_mut().zip(from.chunks(LANES)) {
-                                v.store(number::load_half(v, from), &mut out.0);
-                            }
+                }
+                Cache::F16(all) => {
+                    for (t, from) in all[range].chunks_exact(dim).enumerate() {
+                        for (part, from) in from.chunks(LANES).enumerate() {
+                            let out = &mut values[place(part, t)];
+                            v.store(number::load_half(v, from), &mut out.0);
                         }
                     }
                 }
