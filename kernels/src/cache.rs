@@ -6,6 +6,7 @@
 use crate::error::{expect_length, product};
 use crate::{KernelError, PAGE};
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 
 /// The keys of all pages, `[pages, heads, dim, PAGE]`, or their values, `[pages, heads, PAGE, dim]`.
 #[derive(Clone, Copy, Debug)]
@@ -79,36 +80,41 @@ pub fn write_rows(
             limit: pages * PAGE,
         });
     }
+    let shape = [heads, dim];
     match cache {
-        CacheMut::F32(all) => scatter(all, part, [heads, dim], rows, slots, |x| x),
-        CacheMut::F16(all) => scatter(all, part, [heads, dim], rows, slots, f16::from_f32),
+        CacheMut::F32(all) => scatter(all, part, shape, rows, slots, |out, row| {
+            out.copy_from_slice(row);
+        }),
+        CacheMut::F16(all) => scatter(all, part, shape, rows, slots, |out, row| {
+            out.convert_from_f32_slice(row);
+        }),
     }
     Ok(())
 }
 
-fn scatter<T>(
+/// `round` turns one head of a row into the type of the cache.
+fn scatter<T: Copy + Default>(
     all: &mut [T],
     part: Part,
     [heads, dim]: [usize; 2],
     rows: &[f32],
     slots: &[u32],
-    round: impl Fn(f32) -> T,
+    round: impl Fn(&mut [T], &[f32]),
 ) {
+    let mut rounded = vec![T::default(); dim];
     for (slot, row) in slots.iter().zip(rows.chunks_exact(heads * dim)) {
         let (page, offset) = (*slot as usize / PAGE, *slot as usize % PAGE);
         let page = &mut all[page * heads * dim * PAGE..][..heads * dim * PAGE];
-        for (head, row) in page.chunks_exact_mut(dim * PAGE).zip(row.chunks_exact(dim)) {
+        let heads = page.chunks_exact_mut(dim * PAGE);
+        for (head, row) in heads.zip(row.chunks_exact(dim)) {
             match part {
                 Part::Keys => {
-                    for (lanes, x) in head.as_chunks_mut::<PAGE>().0.iter_mut().zip(row) {
-                        lanes[offset] = round(*x);
+                    round(&mut rounded, row);
+                    for (lanes, x) in head.as_chunks_mut::<PAGE>().0.iter_mut().zip(&rounded) {
+                        lanes[offset] = *x;
                     }
                 }
-                Part::Values => {
-                    for (out, x) in head[offset * dim..].iter_mut().zip(row) {
-                        *out = round(*x);
-                    }
-                }
+                Part::Values => round(&mut head[offset * dim..(offset + 1) * dim], row),
             }
         }
     }

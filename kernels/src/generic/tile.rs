@@ -2,7 +2,7 @@
 //!
 //! What is summed for one query, and in which order, never depends on how many others are beside it.
 
-use super::block::{BLOCK_PAGES, Block, CHUNK, Lanes, Scores};
+use super::block::{BLOCK, Block, CHUNK, Lanes, Scores};
 use crate::vector::{Floats, LANES, Vector};
 
 /// Queries that a tile may have.
@@ -192,12 +192,11 @@ fn gather_parts<V: Vector, L: Lanes, const R: usize, const N: usize>(
             totals[r][n] = v.load(&sums[n].0);
         }
     }
-    for page in 0..BLOCK_PAGES {
-        let (low, high) = (from.max(page * LANES), to.min((page + 1) * LANES));
-        if low >= high {
-            continue;
-        }
-        let (low, high) = (low - page * LANES, (high - page * LANES).min(LANES));
+    let to = to.min(BLOCK);
+    let mut page = from / LANES;
+    while page * LANES < to {
+        let start = page * LANES;
+        let (low, high) = (from.max(start) - start, (to - start).min(LANES));
         for t in low..high {
             let values = &block.values(page, t, part)[..N];
             let mut value = [v.splat(0.0); N];
@@ -211,6 +210,7 @@ fn gather_parts<V: Vector, L: Lanes, const R: usize, const N: usize>(
                 }
             }
         }
+        page += 1;
     }
     for r in 0..R {
         let sums = &mut sums[r * parts + part..][..N];
