@@ -2,35 +2,12 @@
 
 use crate::dispatch::Isa;
 use crate::error::{expect_length, product};
-use crate::generic::attention::{Attend, Head};
+use crate::generic::attention::{Attend, Row, Scratch};
+use crate::generic::block::Head;
 use crate::scalar::attention::Scoring;
-use crate::{KernelError, PAGE, Span};
-use half::f16;
+use crate::{Cache, KernelError, PAGE, Span};
 use rayon::prelude::*;
-
-/// The keys, or the values, of all pages: `[pages, PAGE, heads, dim]`.
-#[derive(Clone, Copy, Debug)]
-pub enum Cache<'a> {
-    /// In single precision.
-    F32(&'a [f32]),
-    /// In half precision.
-    F16(&'a [f16]),
-}
-
-impl Cache<'_> {
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            Cache::F32(all) => all.len(),
-            Cache::F16(all) => all.len(),
-        }
-    }
-
-    /// Whether there is no element.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
+use std::sync::{Mutex, PoisonError};
 
 /// Sizes of an attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +47,15 @@ pub fn attention(
         ..
     } = sizes;
     let shared = heads / kv_heads;
+    let workers = rayon::current_num_threads();
+    let rows: usize = spans.iter().map(|span| span.rows).sum();
+    let each = (rows * heads / (workers * TASKS)).clamp(QUERIES.0, QUERIES.1);
+    let each = (each / shared).max(1);
     // For each row and head of the cache, in order, the queries that share that head, and their place in the result.
     let mut queries = q.chunks_exact(shared * dim);
     let mut places = out.chunks_exact_mut(shared * dim);
-    let rows_each = (QUERIES / shared).max(1);
-    let mut tasks = Vec::new();
-    let mut next = 0;
+    let mut tasks: Vec<Vec<Row<'_, '_>>> = Vec::new();
+    let (mut next, mut covered) = (0, 0);
     for span in spans {
         // Rows between two spans belong to none.
         for _ in next * kv_heads..span.first * kv_heads {
@@ -83,43 +63,65 @@ pub fn attention(
             places.next();
         }
         next = span.first + span.rows;
-        for first in (0..span.rows).step_by(rows_each) {
-            let rows = rows_each.min(span.rows - first);
-            let at = tasks.len();
-            tasks.extend((0..kv_heads).map(|kv| Attend {
-                keys: head(keys, sizes, kv),
-                values: head(values, sizes, kv),
-                pages: &span.pages,
-                position: span.position + first,
-                dim,
-                queries: Vec::with_capacity(rows),
-                out: Vec::with_capacity(rows),
-                scoring,
-            }));
-            for _ in 0..rows {
-                for task in &mut tasks[at..] {
-                    task.queries.extend(queries.next());
-                    task.out.extend(places.next());
-                }
+        for row in 0..span.rows {
+            if covered % each == 0 {
+                let rows = each.min(rows - covered);
+                tasks.extend((0..kv_heads).map(|_| Vec::with_capacity(rows)));
             }
+            let at = covered / each * kv_heads;
+            for (task, (queries, out)) in tasks[at..]
+                .iter_mut()
+                .zip(queries.by_ref().zip(places.by_ref()))
+            {
+                task.push(Row {
+                    pages: &span.pages,
+                    position: span.position + row,
+                    queries,
+                    out,
+                });
+            }
+            covered += 1;
         }
     }
-    tasks.into_par_iter().for_each(|task| isa.run(task));
+    // Later rows see more, so they go first.
+    let workers = workers.min(tasks.len());
+    let queue = Mutex::new(tasks.into_iter().enumerate().rev());
+    let work = || {
+        let mut scratch = Scratch::default();
+        loop {
+            let task = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((index, rows)) = task else { return };
+            let head = Head {
+                keys,
+                values,
+                index: index % kv_heads,
+                heads: kv_heads,
+                dim,
+            };
+            let scratch = &mut scratch;
+            isa.run(Attend {
+                head,
+                rows,
+                scoring,
+                scratch,
+            });
+        }
+    };
+    match workers {
+        0 | 1 => work(),
+        _ => (0..workers)
+            .into_par_iter()
+            .with_max_len(1)
+            .for_each(|_| work()),
+    }
     Ok(())
 }
 
-/// Queries that work on the same pages at a time, at least where that is a whole row of them.
-const QUERIES: usize = 64;
-
-fn head(cache: Cache<'_>, sizes: Sizes, kv: usize) -> Head<'_> {
-    let Sizes { kv_heads, dim, .. } = sizes;
-    Head {
-        cache,
-        page_stride: PAGE * kv_heads * dim,
-        stride: kv_heads * dim,
-        start: kv * dim,
-    }
-}
+/// Queries that work together: enough that a copied block is used often, few enough that what they gather stays near, and that there is work for all
+/// threads.
+const QUERIES: (usize, usize) = (24, 256);
+/// Tasks that each thread should find.
+const TASKS: usize = 4;
 
 fn check(
     q: &[f32],

@@ -2,7 +2,8 @@
 //!
 //! Inputs may be any contiguous view; a result is a fresh contiguous tensor. Errors of the kernels come wrapped, with their text.
 
-use crate::attention::{Cache, Sizes};
+use crate::attention::Sizes;
+use crate::cache::{self, Cache, CacheMut, Part};
 use crate::rows::{self, Heads};
 use crate::scalar::attention::Scoring;
 use crate::{
@@ -11,7 +12,6 @@ use crate::{
 use candle_core::{
     CpuStorage, DType, Device, Error, InplaceOp1, Layout, Result, Storage, StorageRef, Tensor,
 };
-use half::f16;
 
 /// A matrix of weights `[outputs, inputs]` with what is added to its products.
 #[derive(Clone, Copy)]
@@ -260,38 +260,46 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     Tensor::from_vec(out, a.dims(), &Device::Cpu)
 }
 
-/// Writes row `i` of `rows`, `[T, heads, dim]` in f32, to slot `slots[i]` (`page * PAGE + offset`) of `cache`, `[pages, PAGE, heads, dim]`
-/// in f32 or f16 (rounded to nearest even), in place.
-pub fn write_rows(cache: &Tensor, rows: &Tensor, slots: &[u32]) -> Result<()> {
-    let (pages, page, heads, dim) = cache.dims4()?;
-    let wanted = [slots.len(), heads, dim];
-    if page != PAGE || rows.dims() != wanted {
+/// Writes row `i` of `rows`, `[T, heads, dim]` in f32, to slot `slots[i]` (`page * PAGE + offset`) of the keys, `[pages, heads, dim, PAGE]`, or
+/// of the values, `[pages, heads, PAGE, dim]`, in f32 or f16 (rounded to nearest even), in place.
+pub fn write_rows(cache: &Tensor, part: Part, rows: &Tensor, slots: &[u32]) -> Result<()> {
+    let (_, heads, dim) = cache_sizes(cache, part)?;
+    if rows.dims() != [slots.len(), heads, dim] {
         candle_core::bail!(
-            "write_rows: rows {:?} for a cache {:?} and {} slots",
+            "write_rows: rows {:?} for {part:?} {:?} and {} slots",
             rows.dims(),
             cache.dims(),
             slots.len()
         );
-    }
-    if let Some(slot) = slots.iter().find(|slot| **slot as usize / PAGE >= pages) {
-        return Err(Error::wrap(KernelError::Index {
-            what: "slot",
-            index: *slot as usize,
-            limit: pages * PAGE,
-        }));
     }
     if slots.is_empty() {
         return Ok(());
     }
     let guard = Guard::new(rows)?;
     cache.inplace_op1(&WriteRows {
+        part,
+        shape: [heads, dim],
         rows: guard.floats()?,
         slots,
-        width: heads * dim,
     })
 }
 
-/// Copies a page of `cache`, `[pages, PAGE, heads, dim]`, over another, in place.
+/// Pages, heads and dimensions of the keys or of the values.
+fn cache_sizes(cache: &Tensor, part: Part) -> Result<(usize, usize, usize)> {
+    let (pages, heads, dim, page) = match part {
+        Part::Keys => cache.dims4()?,
+        Part::Values => {
+            let (pages, heads, page, dim) = cache.dims4()?;
+            (pages, heads, dim, page)
+        }
+    };
+    if page != PAGE {
+        candle_core::bail!("{part:?} {:?} have no pages of {PAGE}", cache.dims());
+    }
+    Ok((pages, heads, dim))
+}
+
+/// Copies a page of `cache`, keys or values, over another, in place.
 pub fn copy_page(cache: &Tensor, from: u32, to: u32) -> Result<()> {
     let (pages, _, _, _) = cache.dims4()?;
     for page in [from, to] {
@@ -310,8 +318,9 @@ pub fn copy_page(cache: &Tensor, from: u32, to: u32) -> Result<()> {
     })
 }
 
-/// Attention of `q`, `[T, heads, dim]` in f32, over caches `k` and `v`, `[pages, PAGE, kv_heads, dim]` in f32 or f16: `[T, heads * dim]`. A row at
-/// position `p` of its span sees positions `0..=p`, or, with a window `w`, those above `p - w`. Rows outside all spans are zero.
+/// Attention of `q`, `[T, heads, dim]` in f32, over the keys `k`, `[pages, kv_heads, dim, PAGE]`, and the values `v`, `[pages, kv_heads, PAGE, dim]`, both
+/// in f32 or f16: `[T, heads * dim]`. A row at position `p` of its span sees positions `0..=p`, or, with a window `w`, those above `p - w`. Rows outside
+/// all spans are zero.
 pub fn attention(
     q: &Tensor,
     k: &Tensor,
@@ -322,8 +331,8 @@ pub fn attention(
     soft_cap: Option<f32>,
 ) -> Result<Tensor> {
     let (rows, heads, dim) = q.dims3()?;
-    let (pages, page, kv_heads, cache_dim) = k.dims4()?;
-    if k.dims() != v.dims() || page != PAGE || cache_dim != dim {
+    let (pages, kv_heads, cache_dim) = cache_sizes(k, Part::Keys)?;
+    if cache_sizes(v, Part::Values)? != (pages, kv_heads, dim) || cache_dim != dim {
         candle_core::bail!(
             "attention: queries {:?}, keys {:?}, values {:?}",
             q.dims(),
@@ -423,9 +432,10 @@ fn same_shape(what: &str, a: &Tensor, b: &Tensor) -> Result<()> {
 }
 
 struct WriteRows<'a> {
+    part: Part,
+    shape: [usize; 2],
     rows: &'a [f32],
     slots: &'a [u32],
-    width: usize,
 }
 
 impl InplaceOp1 for WriteRows<'_> {
@@ -435,29 +445,12 @@ impl InplaceOp1 for WriteRows<'_> {
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let (start, end) = contiguous(layout)?;
-        let rows = self
-            .slots
-            .iter()
-            .zip(self.rows.chunks_exact(self.width.max(1)));
-        match storage {
-            CpuStorage::F32(all) => {
-                let all = &mut all[start..end];
-                for (slot, row) in rows {
-                    all[*slot as usize * self.width..][..self.width].copy_from_slice(row);
-                }
-            }
-            CpuStorage::F16(all) => {
-                let all = &mut all[start..end];
-                for (slot, row) in rows {
-                    let out = &mut all[*slot as usize * self.width..][..self.width];
-                    for (out, x) in out.iter_mut().zip(row) {
-                        *out = f16::from_f32(*x);
-                    }
-                }
-            }
+        let cache = match storage {
+            CpuStorage::F32(all) => CacheMut::F32(&mut all[start..end]),
+            CpuStorage::F16(all) => CacheMut::F16(&mut all[start..end]),
             other => return Err(unexpected(other)),
-        }
-        Ok(())
+        };
+        cache::write_rows(cache, self.part, self.shape, self.rows, self.slots).map_err(Error::wrap)
     }
 }
 

@@ -21,6 +21,7 @@ mod x86;
 
 mod activations;
 mod attention;
+pub mod cache;
 mod matmul;
 mod matrix;
 pub mod rows;
@@ -32,7 +33,8 @@ pub mod profile;
 pub mod bridge;
 
 pub use activations::Activations;
-pub use attention::{Cache, Sizes, attention};
+pub use attention::{Sizes, attention};
+pub use cache::Cache;
 pub use dispatch::{ISA_VARIABLE, Isa, isa};
 pub use error::KernelError;
 pub use kinds::{Activation, PAGE, Precision, Quant, RopeStyle, Span};

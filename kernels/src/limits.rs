@@ -2,7 +2,7 @@
 //! means little without the one that it can't exceed. Knows no kernel.
 
 use crate::dispatch::{Isa, Operation};
-use crate::vector::{Codes, LANES, Vector};
+use crate::vector::{LANES, Line, Vector};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -119,13 +119,13 @@ impl<const N: usize> Operation for Dots<N> {
 
     #[inline(always)]
     fn run<V: Vector>(self, v: V) -> f32 {
-        let codes = Codes(std::array::from_fn(|i| (i % 16) as u8));
-        let activations = Codes(std::array::from_fn(|i| (i % 7) as u8));
+        let codes = Line(std::array::from_fn(|i| 0x0102_0304 * (i % 5) as u32));
+        let activations = Line(std::array::from_fn(|i| 0x0302_0501 * (i % 7) as u32));
         let mut sums = [v.splat_int(0); N];
         for _ in 0..self.rounds {
             // Seen anew in each round, so that no compiler adds up the rounds by one product.
-            let codes = v.load_codes(black_box(&codes));
-            let activations = v.load_codes(black_box(&activations));
+            let codes = v.load_line(black_box(&codes));
+            let activations = v.load_line(black_box(&activations));
             for _ in 0..UNROLLED {
                 for sum in &mut sums {
                     *sum = v.dot(*sum, codes, activations);

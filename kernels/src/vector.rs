@@ -21,6 +21,9 @@ pub struct Line(pub [u32; LANES]);
 
 /// An instruction set's vectors of sixteen lanes.
 pub trait Vector: Copy + Send + Sync + 'static {
+    /// Sums of sixteen lanes that a product may keep in registers: 24, 6 or, where there are no such registers, 1.
+    const SUMS: usize;
+
     /// Sixteen f32.
     type F: Copy;
     /// Sixteen i32, or sixteen times four bytes.
@@ -90,25 +93,6 @@ pub trait Vector: Copy + Send + Sync + 'static {
         self.mul(x, self.splat(-1.0))
     }
 
-    /// Lane `i` of vector `j` becomes lane `j` of vector `i`.
-    #[inline(always)]
-    fn transpose(self, rows: [Self::F; LANES]) -> [Self::F; LANES] {
-        // Loops, not closures: a closure would not be compiled for the instruction set.
-        let mut lanes = [[0f32; LANES]; LANES];
-        for (row, lanes) in rows.iter().zip(&mut lanes) {
-            self.store(*row, lanes);
-        }
-        let mut columns = rows;
-        for (i, column) in columns.iter_mut().enumerate() {
-            let mut turned = [0f32; LANES];
-            for (turned, lanes) in turned.iter_mut().zip(&lanes) {
-                *turned = lanes[i];
-            }
-            *column = self.load(&turned);
-        }
-        columns
-    }
-
     /// The sum of all lanes: those eight apart first, then four, two and one.
     #[inline(always)]
     fn sum(self, x: Self::F) -> f32 {
@@ -150,6 +134,8 @@ fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; L
 }
 
 impl Vector for Portable {
+    const SUMS: usize = 1;
+
     type F = [f32; LANES];
     type I = [i32; LANES];
 

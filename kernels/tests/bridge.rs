@@ -4,6 +4,7 @@
 mod common;
 
 use assize_kernels::bridge;
+use assize_kernels::cache::Part;
 use assize_kernels::{Activation, Matrix, PAGE, Precision, Quant, RopeStyle, Span};
 use candle_core::{DType, Device, Result, Tensor};
 use common::Random;
@@ -112,24 +113,29 @@ fn attention_reads_what_was_written_and_copied() -> Result<()> {
     let mut random = Random(13);
     for dtype in [DType::F32, DType::F16] {
         let (heads, kv_heads, dim, length) = (4, 2, 8, 20);
-        let caches =
-            [0, 1].map(|_| Tensor::zeros((4, PAGE, kv_heads, dim), dtype, &Device::Cpu).unwrap());
+        let zeros = |shape: [usize; 4]| Tensor::zeros(&shape, dtype, &Device::Cpu).unwrap();
+        let caches = [
+            zeros([4, kv_heads, dim, PAGE]),
+            zeros([4, kv_heads, PAGE, dim]),
+        ];
         let rows = [0, 1].map(|_| tensor(&mut random, &[length, kv_heads, dim]));
         let pages = [2u32, 0];
         let slots: Vec<u32> = (0..length)
             .map(|p| pages[p / PAGE] * PAGE as u32 + (p % PAGE) as u32)
             .collect();
-        for (cache, rows) in caches.iter().zip(&rows) {
-            bridge::write_rows(cache, rows, &slots)?;
+        for ((cache, rows), part) in caches.iter().zip(&rows).zip([Part::Keys, Part::Values]) {
+            bridge::write_rows(cache, part, rows, &slots)?;
             // The second page's first positions, then copied to where nothing was written.
             bridge::copy_page(cache, 0, 3)?;
-            assert_near(
-                &cache.get(3)?.narrow(0, 0, 4)?,
-                &rows.narrow(0, 16, 4)?,
-                1e-3,
-            );
-            assert!(bridge::write_rows(cache, &rows.narrow(0, 0, 1)?, &[4 * PAGE as u32]).is_err());
-            assert!(bridge::write_rows(cache, rows, &slots[1..]).is_err());
+            // The copy as `[PAGE, kv_heads, dim]`.
+            let copy = match part {
+                Part::Keys => cache.get(3)?.permute((2, 0, 1))?,
+                Part::Values => cache.get(3)?.transpose(0, 1)?,
+            };
+            assert_near(&copy.narrow(0, 0, 4)?, &rows.narrow(0, 16, 4)?, 1e-3);
+            let row = rows.narrow(0, 0, 1)?;
+            assert!(bridge::write_rows(cache, part, &row, &[4 * PAGE as u32]).is_err());
+            assert!(bridge::write_rows(cache, part, rows, &slots[1..]).is_err());
             assert!(bridge::copy_page(cache, 0, 4).is_err());
         }
         let q = tensor(&mut random, &[length, heads, dim]);

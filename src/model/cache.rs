@@ -5,6 +5,7 @@
 use super::ModelError;
 use super::batch::{PAGE, PageId};
 use super::config::Config;
+use assize_kernels::cache::Part;
 use assize_kernels::{Precision, bridge};
 use candle_core::{DType, Device, Result, Tensor};
 use half::f16;
@@ -16,11 +17,11 @@ pub fn page_bytes(config: &Config, precision: Precision) -> usize {
     2 * config.layers() * PAGE * config.kv_heads * config.head_dim * value
 }
 
-/// Keys and values of a layer, `[pages, 16, kv_heads, head_dim]` each: `f16`, or `f32` on the exact path.
+/// Keys and values of a layer: `f16`, or `f32` on the exact path.
 pub(super) struct LayerCache {
-    /// Keys, rotated already.
+    /// Keys, rotated already: `[pages, kv_heads, head_dim, 16]`.
     pub(super) keys: Tensor,
-    /// Values.
+    /// Values: `[pages, kv_heads, 16, head_dim]`.
     pub(super) values: Tensor,
 }
 
@@ -38,8 +39,8 @@ pub(super) fn allocate(
             "a cache of {pages} pages can't be had"
         )));
     }
-    let shape = [pages, PAGE, config.kv_heads, config.head_dim];
-    let zeros = || match precision {
+    let (heads, dim) = (config.kv_heads, config.head_dim);
+    let zeros = |shape: [usize; 4]| match precision {
         // Zeroed integers come untouched from the system, so that a page costs memory only once it is written.
         Precision::Quantized | Precision::Refined => {
             let zeros: Vec<f16> = vec![0u16; shape.iter().product()].reinterpret_into();
@@ -52,8 +53,8 @@ pub(super) fn allocate(
     (0..config.layers())
         .map(|_| {
             Ok(LayerCache {
-                keys: zeros()?,
-                values: zeros()?,
+                keys: zeros([pages, heads, dim, PAGE])?,
+                values: zeros([pages, heads, PAGE, dim])?,
             })
         })
         .collect()
@@ -62,8 +63,8 @@ pub(super) fn allocate(
 impl LayerCache {
     /// Writes one row of keys and values, `[T, kv_heads, head_dim]` each, to each slot: `page · 16 + offset`.
     pub(super) fn write(&self, keys: &Tensor, values: &Tensor, slots: &[u32]) -> Result<()> {
-        bridge::write_rows(&self.keys, keys, slots)?;
-        bridge::write_rows(&self.values, values, slots)
+        bridge::write_rows(&self.keys, Part::Keys, keys, slots)?;
+        bridge::write_rows(&self.values, Part::Values, values, slots)
     }
 
     /// Copies a page.

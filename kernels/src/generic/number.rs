@@ -2,6 +2,7 @@
 
 use crate::Activation;
 use crate::vector::{LANES, Vector};
+use half::f16;
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// Adding this to a number below 2^22 rounds it to an integer, which then stands in the low bits.
@@ -99,6 +100,19 @@ pub fn load<V: Vector>(v: V, x: &[f32]) -> V::F {
             let mut padded = [0f32; LANES];
             padded[..x.len()].copy_from_slice(x);
             v.load(&padded)
+        }
+    }
+}
+
+/// As [`load`], of numbers in half precision.
+#[inline(always)]
+pub fn load_half<V: Vector>(v: V, x: &[f16]) -> V::F {
+    match x.first_chunk::<LANES>() {
+        Some(all) => v.load_half(all),
+        None => {
+            let mut padded = [f16::ZERO; LANES];
+            padded[..x.len()].copy_from_slice(x);
+            v.load_half(&padded)
         }
     }
 }

@@ -45,7 +45,18 @@ macro_rules! both {
     };
 }
 
+/// What [`Vector::top`] does from its second step on.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn top_of_eight(x: __m256) -> f32 {
+    let x = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+    let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
+}
+
 impl Vector for Avx2 {
+    const SUMS: usize = 6;
+
     type F = [__m256; 2];
     type I = [__m256i; 2];
 
@@ -233,5 +244,10 @@ impl Vector for Avx2 {
         let n = both!(_mm256_slli_epi32::<23>, n);
         let sum = both!(_mm256_add_epi32, x, n);
         both!(_mm256_castsi256_ps, sum)
+    }
+
+    #[inline(always)]
+    fn top(self, x: Self::F) -> f32 {
+        has!(top_of_eight(_mm256_max_ps(x[0], x[1])))
     }
 }

@@ -1,5 +1,6 @@
 //! AVX-512 with VNNI: a vector is one register.
 
+use super::avx2::top_of_eight;
 use crate::dispatch::Operation;
 use crate::vector::{LANES, Line, Vector};
 use half::f16;
@@ -44,6 +45,8 @@ macro_rules! has {
 }
 
 impl Vector for Avx512 {
+    const SUMS: usize = 24;
+
     type F = __m512;
     type I = __m512i;
 
@@ -197,6 +200,14 @@ impl Vector for Avx512 {
         has!(_mm512_castsi512_ps(_mm512_add_epi32(
             _mm512_castps_si512(x),
             _mm512_slli_epi32::<23>(_mm512_castps_si512(n))
+        )))
+    }
+
+    #[inline(always)]
+    fn top(self, x: __m512) -> f32 {
+        has!(top_of_eight(_mm256_max_ps(
+            _mm512_castps512_ps256(x),
+            _mm512_extractf32x8_ps::<1>(x)
         )))
     }
 }
