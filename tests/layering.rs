@@ -161,10 +161,10 @@ fn no_file_outgrows_one_noun() {
 }
 
 #[test]
-fn unsafe_stays_in_the_kernels_and_one_map() {
+fn unsafe_stays_in_the_kernels_and_the_map_of_a_file() {
     for file in sources(&root().join("src")) {
         let blocks = code(&read(&file)).matches("unsafe {").count();
-        let allowed = usize::from(file.ends_with("weights/store.rs"));
+        let allowed = 2 * usize::from(file.ends_with("weights/store.rs"));
         assert!(
             blocks <= allowed,
             "{} has {blocks} unsafe blocks",

@@ -14,6 +14,7 @@ fn main() {
         .expect("a pool");
     let isa = Isa::from_environment().expect("an instruction set");
     println!("{} threads={threads}", isa.name());
+    let only: Option<usize> = std::env::args().nth(2).and_then(|n| n.parse().ok());
     for quant in [
         Quant::Q4_K,
         Quant::Q6_K,
@@ -51,7 +52,11 @@ fn main() {
             bytes.len() as f64 / packed / 1e6
         );
         // Several copies, so that one row reads memory, not the cache.
-        let copies: Vec<Matrix> = (0..24)
+        let copies: Vec<Matrix> = (0..if only.is_some_and(|only| only > 1) {
+            1
+        } else {
+            24
+        })
             .map(|_| Matrix::new(quant, outputs, inputs, &bytes).unwrap())
             .collect();
         for m in [1usize, 2, 4, 8, 16, 64, 512] {
@@ -59,7 +64,10 @@ fn main() {
                 .map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0)
                 .collect();
             let mut out = vec![0f32; m * outputs];
-            let repeat = (48 / m).max(3);
+            if only.is_some_and(|only| only != m) {
+                continue;
+            }
+            let repeat = if only.is_some() { 40 } else { (48 / m).max(3) };
             let mut best = f64::INFINITY;
             for i in 0..repeat {
                 let w = &copies[i % copies.len()];

@@ -2,9 +2,10 @@
 
 use crate::dispatch::{Isa, Operation};
 use crate::error::expect_length;
+use crate::generic::expand::CHUNK;
 use crate::generic::rows::RmsNorm;
 use crate::pack::{GROUP, RUN};
-use crate::vector::Vector;
+use crate::vector::{LANES, Vector};
 use crate::{KernelError, Matrix, Precision};
 use rayon::prelude::*;
 
@@ -28,6 +29,9 @@ pub struct Group {
     pub quarters: [f32; 4],
 }
 
+/// The groups of a row that meet a piece of a panel.
+pub type Piece = [Group; CHUNK];
+
 /// Activations that a task quantizes, at least: below, waking a thread costs more than it saves.
 const TASK: usize = 1 << 15;
 
@@ -37,8 +41,8 @@ pub struct Activations<'a> {
     columns: usize,
     /// Absent where only the 8-bit form is there.
     values: Option<&'a [f32]>,
-    /// `[rows, depth, groups]`.
-    pub(crate) groups: Vec<Group>,
+    /// `[pieces, rows, depth]`: what a piece of a panel meets lies side by side, so that a product reads it as one stream.
+    pieces: Vec<Piece>,
     precision: Precision,
     fine: bool,
 }
@@ -58,35 +62,21 @@ impl<'a> Activations<'a> {
         fine: bool,
     ) -> Result<Activations<'a>, KernelError> {
         expect_length("activations", &[rows, columns], values.len())?;
-        let mut groups = Vec::new();
         // A quantized matrix has whole runs of inputs, so other rows only meet matrices in floating point.
         let whole = columns > 0 && columns.is_multiple_of(RUN);
         let precision = if whole { precision } else { Precision::Exact };
+        let mut all = Activations::empty(rows, columns, precision, fine);
+        all.values = Some(values);
         if precision != Precision::Exact {
-            let each = depth(precision) * columns.div_ceil(GROUP);
-            groups.resize(rows * each, Group::default());
-            let part = (TASK / columns).max(1);
-            groups
-                .par_chunks_mut(part * each)
-                .zip(values.par_chunks(part * columns))
-                .for_each(|(groups, values)| {
-                    isa.run(Quantize {
-                        columns,
-                        values,
-                        groups,
-                        fine,
-                        refined: precision == Precision::Refined,
-                    });
+            all.fill(values, |values, target, row| {
+                isa.run(Quantize {
+                    values,
+                    target,
+                    row,
                 });
+            });
         }
-        Ok(Activations {
-            rows,
-            columns,
-            values: Some(values),
-            groups,
-            precision,
-            fine,
-        })
+        Ok(all)
     }
 
     /// Prepares the root-mean-square norm of `values`, each element times its `weight`, for products with quantized weights: the normed rows are
@@ -110,52 +100,64 @@ impl<'a> Activations<'a> {
                 "rows of {columns} are not quantized"
             )));
         }
-        let each = depth(precision) * columns.div_ceil(GROUP);
-        let mut groups = vec![Group::default(); rows * each];
-        let part = (TASK / columns).max(1);
-        groups
-            .par_chunks_mut(part * each)
-            .zip(values.par_chunks(part * columns))
-            .for_each(|(groups, values)| {
-                let mut row = vec![0f32; columns];
-                let values = values.chunks_exact(columns);
-                for (groups, x) in groups.chunks_exact_mut(each).zip(values) {
-                    isa.run(RmsNorm {
-                        x,
-                        weight,
-                        eps,
-                        out: &mut row,
-                    });
-                    isa.run(Quantize {
-                        columns,
-                        values: &row,
-                        groups,
-                        fine,
-                        refined: precision == Precision::Refined,
-                    });
-                }
+        let mut all = Activations::empty(rows, columns, precision, fine);
+        all.fill(values, |x, target, row| {
+            let mut normed = vec![0f32; columns];
+            isa.run(RmsNorm {
+                x,
+                weight,
+                eps,
+                out: &mut normed,
             });
-        Ok(Activations::from_groups(
-            rows, columns, groups, precision, fine,
-        ))
+            isa.run(Quantize {
+                values: &normed,
+                target,
+                row,
+            });
+        });
+        Ok(all)
     }
 
-    /// Activations that are only there in their 8-bit form.
-    pub(crate) fn from_groups(
-        rows: usize,
-        columns: usize,
-        groups: Vec<Group>,
-        precision: Precision,
-        fine: bool,
-    ) -> Activations<'static> {
+    /// Activations in 8 bits, all zeros so far.
+    pub(crate) fn empty(rows: usize, columns: usize, precision: Precision, fine: bool) -> Self {
+        let pieces = match precision {
+            Precision::Exact => 0,
+            _ => columns.div_ceil(GROUP * CHUNK),
+        };
         Activations {
             rows,
             columns,
             values: None,
-            groups,
+            pieces: vec![[Group::default(); CHUNK]; pieces * rows * depth(precision)],
             precision,
             fine,
         }
+    }
+
+    /// Has every row quantized, on all threads where that pays.
+    fn fill(&mut self, values: &[f32], quantize: impl Fn(&[f32], &Target, usize) + Sync) {
+        let columns = self.columns;
+        let target = self.target();
+        let rows = values.par_chunks(columns).enumerate();
+        rows.with_min_len((TASK / columns).max(1))
+            .for_each(|(row, values)| quantize(values, &target, row));
+    }
+
+    /// Where the groups of rows may be put, by several threads at a time.
+    pub(crate) fn target(&mut self) -> Target {
+        Target {
+            base: self.pieces.as_mut_ptr(),
+            columns: self.columns,
+            rows: self.rows,
+            depth: self.depth(),
+            fine: self.fine,
+        }
+    }
+
+    /// The rows' groups that meet piece `index` of a panel, `[rows, depth]`.
+    pub(crate) fn piece(&self, index: usize) -> &[Piece] {
+        let each = self.rows * self.depth();
+        &self.pieces[index * each..(index + 1) * each]
     }
 
     /// Number of rows.
@@ -216,158 +218,141 @@ fn depth(precision: Precision) -> usize {
     }
 }
 
-/// Quantizes whole rows.
-struct Quantize<'a> {
-    fine: bool,
-    refined: bool,
+/// The groups of activations, for threads that write them.
+pub(crate) struct Target {
+    base: *mut Piece,
     columns: usize,
+    rows: usize,
+    depth: usize,
+    fine: bool,
+}
+
+// SAFETY: the pointer is only used by `put`, whose callers see to it that no two threads write the same group.
+unsafe impl Sync for Target {}
+
+impl Target {
+    /// Writes group `index` of the `level`th of a row's rows of groups.
+    ///
+    /// # Safety
+    /// The activations that this is the target of live, and no other thread reads or writes this group meanwhile.
+    pub(crate) unsafe fn put(&self, row: usize, level: usize, index: usize, group: Group) {
+        assert!(row < self.rows && level < self.depth && index < self.columns.div_ceil(GROUP));
+        let at = (index / CHUNK * self.rows + row) * self.depth + level;
+        // SAFETY: `at` is below `pieces * rows * depth`, the length that `empty` allocated, since each index is below its own limit; that nobody
+        // else touches the group is this function's contract.
+        unsafe { (*self.base.add(at))[index % CHUNK] = group }
+    }
+}
+
+/// Quantizes a row.
+struct Quantize<'a> {
     values: &'a [f32],
-    groups: &'a mut [Group],
+    target: &'a Target,
+    row: usize,
 }
 
 impl Operation for Quantize<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<V: Vector>(self, _: V) {
-        let each = self.columns.div_ceil(GROUP);
-        let rows = self.values.chunks_exact(self.columns);
-        if !self.refined {
-            for (groups, row) in self.groups.chunks_exact_mut(each).zip(rows) {
-                quantize_row(row, groups, self.fine);
-            }
-            return;
-        }
-        let mut rest = vec![0f32; self.columns];
-        for (both, row) in self.groups.chunks_exact_mut(2 * each).zip(rows) {
-            let (first, second) = both.split_at_mut(each);
-            quantize_row(row, first, self.fine);
-            for ((rest, row), group) in rest.chunks_mut(GROUP).zip(row.chunks(GROUP)).zip(first) {
+    fn run<V: Vector>(self, v: V) {
+        let Quantize {
+            values,
+            target,
+            row,
+        } = self;
+        for (index, values) in values.chunks(GROUP).enumerate() {
+            let mut group = quantize_some(v, values, target.fine);
+            // SAFETY: each row is quantized by one call alone, and the target's activations are borrowed by what makes the calls.
+            unsafe { target.put(row, 0, index, group) }
+            if target.depth == 2 {
+                let mut rest = [0f32; GROUP];
                 let codes = group.quads.iter().flat_map(|quad| quad.to_le_bytes());
-                for (i, ((rest, x), code)) in rest.iter_mut().zip(row).zip(codes).enumerate() {
+                for (i, ((rest, x), code)) in rest.iter_mut().zip(values).zip(codes).enumerate() {
                     let (scale, base) = (group.scales[i / RUN], group.bases[i / RUN]);
                     *rest = x - f32::from(code).mul_add(scale, base);
                 }
+                group = quantize_some(v, &rest[..values.len()], target.fine);
+                // SAFETY: as above.
+                unsafe { target.put(row, 1, index, group) }
             }
-            quantize_row(&rest, second, self.fine);
         }
     }
 }
 
+/// A group of a row, or the half of one where a row ends.
 #[inline(always)]
-fn quantize_row(row: &[f32], groups: &mut [Group], fine: bool) {
-    let (whole, rest) = row.as_chunks::<GROUP>();
-    for (group, values) in groups.iter_mut().zip(whole) {
-        *group = quantize(values, GROUP, fine);
+fn quantize_some<V: Vector>(v: V, values: &[f32], fine: bool) -> Group {
+    if let Some(whole) = values.first_chunk::<GROUP>() {
+        return quantize(v, whole, GROUP, fine);
     }
-    if let (Some(first), Some(group)) = (rest.first(), groups.get_mut(whole.len())) {
-        // Filled up with what is there already, so that the extremes stay.
-        let mut values = [*first; GROUP];
-        values[..rest.len()].copy_from_slice(rest);
-        *group = quantize(&values, rest.len(), fine);
-    }
+    // Filled up with what is there already, so that the extremes stay.
+    let mut filled = [values[0]; GROUP];
+    filled[..values.len()].copy_from_slice(values);
+    quantize(v, &filled, values.len(), fine)
 }
 
-/// A group of the first `count` values; the others only have to lie between them.
+/// A group of the first `count` values, 32 or 64; the others only have to lie between them.
 #[inline(always)]
-pub(crate) fn quantize(values: &[f32; GROUP], count: usize, fine: bool) -> Group {
-    let (halves, _) = values.as_chunks::<RUN>();
-    let (first, last) = (Range::of(&halves[0]), Range::of(&halves[1]));
-    let whole = first.and(last);
-    let ranges = if fine { [first, last] } else { [whole; 2] };
+pub(crate) fn quantize<V: Vector>(v: V, values: &[f32; GROUP], count: usize, fine: bool) -> Group {
+    let zero = v.splat(0.0);
+    let mut x = [zero; GROUP / LANES];
+    for (x, values) in x.iter_mut().zip(values.as_chunks::<LANES>().0) {
+        *x = v.load(values);
+    }
+    // The least, negated, and the greatest of each half, and what is nothing unless a value is not finite.
+    let (mut least, mut greatest, mut nothing) = ([zero; 2], [zero; 2], [zero; 2]);
+    for half in 0..2 {
+        let (a, b) = (x[2 * half], x[2 * half + 1]);
+        greatest[half] = v.max(a, b);
+        least[half] = v.max(v.negate(a), v.negate(b));
+        nothing[half] = v.add(v.mul(a, zero), v.mul(b, zero));
+    }
+    if !fine {
+        greatest = [v.max(greatest[0], greatest[1]); 2];
+        least = [v.max(least[0], least[1]); 2];
+        nothing = [v.add(nothing[0], nothing[1]); 2];
+    }
     let mut group = Group::default();
-    let mut codes = [0u8; GROUP];
-    for (half, range) in ranges.iter().enumerate() {
-        let (scale, inverse) = range.scale();
-        let there = if half * RUN < count { RUN } else { 0 };
-        for (code, x) in codes[half * RUN..][..there].iter_mut().zip(&halves[half]) {
-            *code = ((x - range.least) * inverse).round_ties_even() as u8;
+    let mut words = [[0u32; LANES / 4]; GROUP / LANES];
+    let (mut scale, mut base, mut inverse) = (0.0, 0.0, 0.0);
+    for half in 0..2 {
+        if fine || half == 0 {
+            base = -v.top(least[half]);
+            // Divided before they meet, so that nothing overflows; steps below the smallest normal number are none.
+            scale = v.top(greatest[half]) / 255.0 - base / 255.0;
+            inverse = 1.0 / scale;
+            if scale < f32::MIN_POSITIVE {
+                (scale, inverse) = (0.0, 0.0);
+            }
+            if v.sum(nothing[half]) != 0.0 {
+                (scale, base) = (f32::NAN, f32::NAN);
+            }
         }
-        group.scales[half] = if range.finite { scale } else { f32::NAN };
-        group.bases[half] = if range.finite { range.least } else { f32::NAN };
-        for (i, codes) in codes[half * RUN..].as_chunks::<16>().0[..2]
-            .iter()
-            .enumerate()
-        {
-            let sum: i32 = codes.iter().map(|code| i32::from(*code)).sum();
-            let base = if there > 0 {
-                16.0 * group.bases[half]
-            } else {
-                0.0
-            };
-            group.quarters[2 * half + i] = group.scales[half] * sum as f32 + base;
+        group.scales[half] = scale;
+        group.bases[half] = base;
+        if half * RUN >= count {
+            continue;
+        }
+        for (x, words) in x[2 * half..].iter().zip(&mut words[2 * half..]).take(2) {
+            let code = v.mul(v.sub(*x, v.splat(base)), v.splat(inverse));
+            let code = v.max(code, zero);
+            let top = v.splat(255.0);
+            *words = v.to_bytes(v.select_le(code, top, code, top));
+        }
+        for i in 2 * half..2 * half + 2 {
+            let mut sum = 0;
+            for word in words[i] {
+                // Bytes in pairs, then both: none of the sums overflows.
+                let pairs = (word & 0x00ff_00ff) + ((word >> 8) & 0x00ff_00ff);
+                sum += (pairs & 0xffff) + (pairs >> 16);
+            }
+            group.quarters[i] = scale * sum as f32 + base * LANES as f32;
         }
         group.halves[half] = group.quarters[2 * half] + group.quarters[2 * half + 1];
     }
-    for (quad, codes) in group.quads.iter_mut().zip(codes.as_chunks::<4>().0) {
-        *quad = i32::from_le_bytes(*codes);
+    for (quad, word) in group.quads.iter_mut().zip(words.as_flattened()) {
+        *quad = word.cast_signed();
     }
     group
-}
-
-/// Where some values lie.
-#[derive(Clone, Copy)]
-struct Range {
-    least: f32,
-    greatest: f32,
-    finite: bool,
-}
-
-impl Range {
-    /// Plain Rust, compiled for each instruction set: halves against each other again and again, so that each step is one of vectors, and
-    /// all steps are exact, so that their order is no matter.
-    #[inline(always)]
-    fn of(values: &[f32; RUN]) -> Range {
-        let (mut least, mut greatest, mut zeros) = (*values, *values, [0f32; RUN]);
-        for (zero, x) in zeros.iter_mut().zip(values) {
-            // Nothing, unless it is not finite.
-            *zero = x * 0.0;
-        }
-        for step in [16, 8, 4, 2, 1] {
-            for i in 0..step {
-                let (a, b) = (least[i], least[i + step]);
-                least[i] = if a < b { a } else { b };
-                let (a, b) = (greatest[i], greatest[i + step]);
-                greatest[i] = if a > b { a } else { b };
-                zeros[i] += zeros[i + step];
-            }
-        }
-        Range {
-            least: least[0],
-            greatest: greatest[0],
-            finite: zeros[0] == 0.0,
-        }
-    }
-
-    /// What holds both.
-    #[inline(always)]
-    fn and(self, other: Range) -> Range {
-        let least = if self.least < other.least {
-            self.least
-        } else {
-            other.least
-        };
-        let greater = self.greatest > other.greatest;
-        Range {
-            least,
-            greatest: if greater {
-                self.greatest
-            } else {
-                other.greatest
-            },
-            finite: self.finite && other.finite,
-        }
-    }
-
-    /// What a step of 255 is worth, and its inverse. Divided before they meet, so that nothing overflows; steps below the smallest normal
-    /// number are none.
-    #[inline(always)]
-    fn scale(self) -> (f32, f32) {
-        let scale = self.greatest / 255.0 - self.least / 255.0;
-        if scale < f32::MIN_POSITIVE {
-            (0.0, 0.0)
-        } else {
-            (scale, 1.0 / scale)
-        }
-    }
 }

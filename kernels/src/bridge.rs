@@ -4,6 +4,7 @@
 
 use crate::attention::Sizes;
 use crate::cache::{self, Cache, CacheMut, Part};
+use crate::profile::{Phase, span};
 use crate::rows::{self, Heads};
 use crate::scalar::attention::Scoring;
 use crate::{
@@ -80,6 +81,7 @@ pub fn mlp(
         let inner = gated(&both[0], &both[1], activation)?;
         return linear(&inner, None, down, residual, precision);
     }
+    let _span = span(Phase::Matmul);
     let fine = down.weight.is_fine();
     let inner = with_activations(x, norm, &[gate, up], precision, |x| {
         crate::gated(isa(), x, gate.weight, up.weight, activation, fine)
@@ -107,6 +109,7 @@ fn products(
             .map(|layer| linear(x, norm, *layer, residual, precision))
             .collect();
     }
+    let _span = span(Phase::Matmul);
     with_activations(x, norm, layers, precision, |x| {
         Ok(multiply(x, rows, layers, residual))
     })?
@@ -179,6 +182,7 @@ fn multiply(
 
 /// Rows `ids` of the weights, dequantized exactly: `[ids, inputs]` in f32.
 pub fn embed(ids: &[u32], w: &Matrix) -> Result<Tensor> {
+    let _span = span(Phase::Rows);
     let mut out = vec![0f32; ids.len() * w.inputs()];
     for (id, out) in ids.iter().zip(out.chunks_exact_mut(w.inputs().max(1))) {
         w.row(*id as usize, out).map_err(Error::wrap)?;
@@ -188,6 +192,7 @@ pub fn embed(ids: &[u32], w: &Matrix) -> Result<Tensor> {
 
 /// Root-mean-square norm over the last dimension of `x`, `[.., d]`, with a weight `[d]`, all in f32.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
+    let _span = span(Phase::Rows);
     if x.dims().last() != Some(&weight.dims1()?) {
         candle_core::bail!(
             "rms_norm: rows {:?} with a weight {:?}",
@@ -204,6 +209,7 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
 
 /// Rotary embedding of `x`, `[T, heads, dim]`, by the angles of each row: `cos` and `sin` are `[T, r / 2]`; dimensions from `r` on stay.
 pub fn rope(x: &Tensor, cos: &Tensor, sin: &Tensor, style: RopeStyle) -> Result<Tensor> {
+    let _span = span(Phase::Rows);
     let (rows, heads, dim) = x.dims3()?;
     let (_, pairs) = cos.dims2()?;
     let (x_guard, cos, sin) = (Guard::new(x)?, Guard::new(cos)?, Guard::new(sin)?);
@@ -245,6 +251,7 @@ pub fn gated(gate: &Tensor, up: &Tensor, activation: Activation) -> Result<Tenso
 
 /// `cap * tanh(x / cap)`, in f32.
 pub fn soft_cap(x: &Tensor, cap: f32) -> Result<Tensor> {
+    let _span = span(Phase::Rows);
     let guard = Guard::new(x)?;
     let mut out = vec![0f32; x.elem_count()];
     rows::soft_cap(isa(), guard.floats()?, cap, &mut out).map_err(Error::wrap)?;
@@ -253,6 +260,7 @@ pub fn soft_cap(x: &Tensor, cap: f32) -> Result<Tensor> {
 
 /// `a + b`, both of one shape, in f32.
 pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let _span = span(Phase::Rows);
     same_shape("add", a, b)?;
     let (a_guard, b) = (Guard::new(a)?, Guard::new(b)?);
     let mut out = vec![0f32; a.elem_count()];
@@ -263,6 +271,7 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 /// Writes row `i` of `rows`, `[T, heads, dim]` in f32, to slot `slots[i]` (`page * PAGE + offset`) of the keys, `[pages, heads, dim, PAGE]`, or
 /// of the values, `[pages, heads, PAGE, dim]`, in f32 or f16 (rounded to nearest even), in place.
 pub fn write_rows(cache: &Tensor, part: Part, rows: &Tensor, slots: &[u32]) -> Result<()> {
+    let _span = span(Phase::Attention);
     let (_, heads, dim) = cache_sizes(cache, part)?;
     if rows.dims() != [slots.len(), heads, dim] {
         candle_core::bail!(
@@ -330,6 +339,7 @@ pub fn attention(
     window: Option<usize>,
     soft_cap: Option<f32>,
 ) -> Result<Tensor> {
+    let _span = span(Phase::Attention);
     let (rows, heads, dim) = q.dims3()?;
     let (pages, kv_heads, cache_dim) = cache_sizes(k, Part::Keys)?;
     if cache_sizes(v, Part::Values)? != (pages, kv_heads, dim) || cache_dim != dim {

@@ -1,7 +1,7 @@
 //! Products of activations with a [`Matrix`]: cuts the work into panels and blocks of rows. The cut never shows in the result, since
 //! each output of each row is summed by one lane alone, in an order that depends on the inputs' number only.
 
-use crate::activations::{Activations, Group};
+use crate::activations::Activations;
 use crate::dispatch::Isa;
 use crate::error::expect_length;
 use crate::generic::exact::{self, Narrow, Widen};
@@ -138,9 +138,9 @@ pub fn gated(
             up.outputs()
         )));
     }
+    let mut inner = Activations::empty(rows, outputs, Precision::Quantized, fine);
+    let target = inner.target();
     let each = outputs.div_ceil(GROUP);
-    let mut groups = vec![Group::default(); rows * each];
-    let target = Target(groups.as_mut_ptr());
     drive(x, each, 2 * rows * gate.len(), |task, range| {
         let panels = 2 * task..(2 * task + 2).min(gate.panel_count());
         SCRATCH.with_borrow_mut(|scratch| {
@@ -165,18 +165,12 @@ pub fn gated(
                     activation,
                     fine,
                 });
-                // SAFETY: `row` is below `rows` and `task` below `each`, so this is one of `groups`, and no other task has the same.
-                unsafe { target.write(row * each + task, group) }
+                // SAFETY: every group of every row is computed by one task for one range of rows, and `inner` lives on.
+                unsafe { target.put(row, 0, task, group) }
             }
         });
     });
-    Ok(Activations::from_groups(
-        rows,
-        outputs,
-        groups,
-        Precision::Quantized,
-        fine,
-    ))
+    Ok(inner)
 }
 
 /// Whether `x` has the inputs of `w`, in the form that it needs.
@@ -264,7 +258,7 @@ fn compute(
                     lines,
                     chunk,
                 });
-                kernel(isa, chunk, x, piece * CHUNK, rows.clone(), totals);
+                kernel(isa, chunk, x, piece, rows.clone(), totals);
             }
         }
         (Panels::Packed(layout, all), Precision::Exact) => {
@@ -323,7 +317,7 @@ fn piece_lines(layout: Layout) -> usize {
     CHUNK / layout.groups * layout.lines()
 }
 
-/// The expanded piece, all activations, the piece's first group, and which rows, and their totals.
+/// The expanded piece, all activations, the piece's index, and which rows, and their totals.
 type Kernel = fn(Isa, &Chunk, &Activations<'_>, usize, Range<usize>, &mut [[f32; PANEL]]);
 
 /// The kernel for a layout.
@@ -342,22 +336,18 @@ fn quantized_rows<const PARTS: usize, const OFFSETS: bool, const FINE: bool, con
     isa: Isa,
     chunk: &Chunk,
     x: &Activations<'_>,
-    first_group: usize,
+    piece: usize,
     rows: Range<usize>,
     totals: &mut [[f32; PANEL]],
 ) {
-    let each = x.columns().div_ceil(GROUP);
-    let end = (first_group + CHUNK).min(each);
-    let row = |r: usize| &x.groups[r * each..][first_group..end];
-    in_blocks(isa, totals, |at, totals| {
+    let groups = (x.columns().div_ceil(GROUP) - piece * CHUNK).min(CHUNK);
+    let all = &x.piece(piece)[rows];
+    in_blocks(isa, totals, |at, size, totals| {
+        let rows = &all[at..at + totals.len()];
         macro_rules! block {
-            ($($count:literal)*) => {
-                match totals.len() {
-                    $($count => {
-                        let Some(totals) = totals.first_chunk_mut::<$count>() else { return };
-                        let rows = std::array::from_fn(|r| row(rows.start + at + r));
-                        isa.run(quantized::Block::<$count, PARTS, OFFSETS, FINE, NARROW> { chunk, rows, totals });
-                    })*
+            ($($size:literal)*) => {
+                match size {
+                    $($size => isa.run(quantized::Block::<$size, PARTS, OFFSETS, FINE, NARROW> { chunk, rows, groups, totals }),)*
                     _ => {}
                 }
             };
@@ -375,14 +365,17 @@ fn exact_rows(
     totals: &mut [[f32; PANEL]],
 ) {
     let row = |r: usize| &x.values()[r * x.columns()..][first..first + weights.len()];
-    in_blocks(isa, totals, |at, totals| {
+    in_blocks(isa, totals, |at, size, totals| {
+        let mut at = rows.start + at;
         macro_rules! block {
-            ($($count:literal)*) => {
-                match totals.len() {
-                    $($count => {
-                        let Some(totals) = totals.first_chunk_mut::<$count>() else { return };
-                        let rows = std::array::from_fn(|r| row(rows.start + at + r));
-                        isa.run(exact::Block::<$count> { weights, rows, totals });
+            ($($size:literal)*) => {
+                match size {
+                    $($size => {
+                        for totals in totals.as_chunks_mut::<$size>().0 {
+                            let rows = std::array::from_fn(|r| row(at + r));
+                            isa.run(exact::Block::<$size> { weights, rows, totals });
+                            at += $size;
+                        }
                     })*
                     _ => {}
                 }
@@ -392,38 +385,24 @@ fn exact_rows(
     });
 }
 
-/// Cuts rows into blocks that are as even as can be, each no larger than the registers bear.
+/// Cuts rows into blocks as even as can be, none larger than the registers bear, and hands on those of one size together: where they start,
+/// their size, and their totals.
 fn in_blocks(
     isa: Isa,
     totals: &mut [[f32; PANEL]],
-    mut block: impl FnMut(usize, &mut [[f32; PANEL]]),
+    mut work: impl FnMut(usize, usize, &mut [[f32; PANEL]]),
 ) {
     let rows = totals.len();
+    if rows == 0 {
+        return;
+    }
     let blocks = rows.div_ceil(isa.block_rows().min(6));
-    let mut rest = totals;
-    for index in 0..blocks {
-        let at = rows * index / blocks;
-        let (these, others) = rest.split_at_mut(rows * (index + 1) / blocks - at);
-        block(at, these);
-        rest = others;
+    let (size, larger) = (rows / blocks, rows % blocks);
+    let (these, others) = totals.split_at_mut(larger * (size + 1));
+    if larger > 0 {
+        work(0, size + 1, these);
     }
-}
-
-/// The groups that tasks write.
-struct Target(*mut Group);
-
-// SAFETY: the pointer is only used by `write`, whose callers see to it that no two threads write the same place.
-unsafe impl Sync for Target {}
-
-impl Target {
-    /// Writes group `index`.
-    ///
-    /// # Safety
-    /// The pointer is to more than `index` groups that outlive this call, and no other thread reads or writes this one meanwhile.
-    unsafe fn write(&self, index: usize, group: Group) {
-        // SAFETY: this function's contract.
-        unsafe { *self.0.add(index) = group }
-    }
+    work(larger * (size + 1), size, others);
 }
 
 /// The result of a product, to be written by panels.

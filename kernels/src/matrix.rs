@@ -199,9 +199,16 @@ impl Matrix {
     }
 }
 
+/// So many lines of zeros. They come from the system as zeros and are touched first by the threads that fill them, which for large files
+/// is most of the time that packing takes.
+fn zeros(count: usize) -> Vec<Line> {
+    // SAFETY: a line is an array of integers, for which zeros are a value.
+    unsafe { Box::<[Line]>::new_zeroed_slice(count).assume_init() }.into_vec()
+}
+
 fn pack(quant: Quant, layout: Layout, outputs: usize, inputs: usize, bytes: &[u8]) -> Vec<Line> {
     let each = layout.blocks(inputs) * layout.lines();
-    let mut all = vec![Line([0; LANES]); outputs.div_ceil(PANEL) * each];
+    let mut all = zeros(outputs.div_ceil(PANEL) * each);
     if !all.is_empty() {
         let row = bytes.len() / outputs;
         bytes

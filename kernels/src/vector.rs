@@ -84,6 +84,8 @@ pub trait Vector: Copy + Send + Sync + 'static {
     fn dot_narrow(self, sum: Self::I, x: Self::I, w: Self::I) -> Self::I;
     /// To f32, rounded to nearest even.
     fn to_float(self, x: Self::I) -> Self::F;
+    /// Numbers from 0 to 255, rounded to nearest even, as bytes, four to a word.
+    fn to_bytes(self, x: Self::F) -> [u32; LANES / 4];
     /// `x * 2^n`, by adding the low bits of `n`'s representation to the exponent of `x`; the result must be a normal number.
     fn add_exponent(self, x: Self::F, n: Self::F) -> Self::F;
 
@@ -280,6 +282,19 @@ impl Vector for Portable {
     #[inline(always)]
     fn to_float(self, x: Self::I) -> Self::F {
         x.map(|x| x as f32)
+    }
+
+    #[inline(always)]
+    fn to_bytes(self, x: Self::F) -> [u32; LANES / 4] {
+        let byte = |x: f32| x.round_ties_even() as u8;
+        std::array::from_fn(|i| {
+            u32::from_le_bytes([
+                byte(x[4 * i]),
+                byte(x[4 * i + 1]),
+                byte(x[4 * i + 2]),
+                byte(x[4 * i + 3]),
+            ])
+        })
     }
 
     #[inline(always)]

@@ -80,7 +80,7 @@ pub struct EngineArguments {
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub max_batch: u32,
     /// Most prompt tokens of one item in a step.
-    #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub prefill_chunk: u32,
     /// Compute every prompt from its first token.
     #[arg(long)]

@@ -83,6 +83,10 @@ impl<'a> Tensors<'a> {
             .map_err(|error| refused(error.to_string()))?;
         self.packed.set(self.packed.get() + matrix.memory());
         self.advance(bytes.len());
+        if rows.end == shape[..shape.len() - 1].iter().product::<usize>() {
+            // The last rows are packed: the file's own bytes need not stay in memory beside them.
+            self.store.forget(name);
+        }
         Ok(Arc::new(matrix))
     }
 

@@ -38,7 +38,7 @@ impl Default for JudgeSettings {
         JudgeSettings {
             exact: false,
             max_batch: 8,
-            prefill_chunk: 256,
+            prefill_chunk: 512,
             prefix_cache: true,
             cache_bytes: None,
             context: None,
@@ -182,9 +182,18 @@ impl ModelFile {
             context: settings.context,
             progress,
         };
-        let decoder = Decoder::load(&self.store, &options)?;
+        // The vocabulary's tables are made while the weights are packed.
+        let (decoder, frontend) = std::thread::scope(|scope| {
+            let frontend = scope.spawn(|| ModelFrontend::new(self.tokenizer, self.template));
+            let decoder = Decoder::load(&self.store, &options);
+            (decoder, frontend.join())
+        });
+        let decoder = decoder?;
+        let frontend = match frontend {
+            Ok(frontend) => frontend.context("constraints")?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
         let weight_bytes = decoder.weight_bytes();
-        let frontend = ModelFrontend::new(self.tokenizer, self.template).context("constraints")?;
         let engine_settings = EngineSettings {
             max_batch: settings.max_batch,
             max_batch_tokens: EngineSettings::default()

@@ -4,11 +4,14 @@
 use super::gguf::{self, Tensor};
 use super::{Metadata, WeightsError};
 use assize_kernels::Quant;
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+
+/// Bytes of the largest page of memory that a system may have.
+const FORGET: usize = 1 << 16;
 
 /// Most files that a split model may have.
 const MOST_FILES: usize = 1024;
@@ -77,6 +80,32 @@ impl Store {
     pub fn tensors(&self) -> impl Iterator<Item = (&str, TensorView<'_>)> {
         (0..self.tensors.len())
             .map(|number| (self.tensors[number].1.name.as_str(), self.view(number)))
+    }
+
+    /// Gives the memory of a tensor's bytes back to the system: they have been read, and should they be asked for again, they come from
+    /// the file again.
+    pub fn forget(&self, name: &str) {
+        let Some(&number) = self.index.get(name) else {
+            return;
+        };
+        let (file, tensor) = &self.tensors[number];
+        // Whole pages only, and none that a neighbour shares.
+        let start = tensor.range.start.next_multiple_of(FORGET);
+        let end = tensor.range.end / FORGET * FORGET;
+        if start < end {
+            // SAFETY: the map is of a file, shared and read-only, so what is dropped here is not lost: the next touch reads the same bytes
+            // from the file. Borrows of them stay valid, since the addresses stay mapped.
+            let forgotten = unsafe {
+                self.maps[*file].unchecked_advise_range(
+                    UncheckedAdvice::DontNeed,
+                    start,
+                    end - start,
+                )
+            };
+            if let Err(error) = forgotten {
+                tracing::debug!(%error, "memory of a tensor was not given back");
+            }
+        }
     }
 
     /// The files, in order.

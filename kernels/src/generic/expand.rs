@@ -7,8 +7,8 @@ use crate::dispatch::Operation;
 use crate::pack::{GROUP, Layout, PANEL, RUN, planes};
 use crate::vector::{Floats, LANES, Line, Vector};
 
-/// Groups of 64 inputs that a chunk holds at most: a block of 256 inputs, so that the chunk stays in the first-level cache beside
-/// the rows that it meets.
+/// Groups of 64 inputs that a chunk holds at most: few enough that it stays in the first-level cache beside the rows that it meets, and many
+/// enough that to read and write the totals in between takes little time.
 pub const CHUNK: usize = 4;
 
 /// Quads of a run of 32 inputs.

@@ -172,7 +172,7 @@ impl Operation for GateGroup<'_> {
             let up = v.load(&self.ups[half].as_chunks::<LANES>().0[i % 2]);
             v.store(v.mul(activate(v, gate, self.activation), up), to);
         }
-        quantize(&values, self.count, self.fine)
+        quantize(v, &values, self.count, self.fine)
     }
 }
 

@@ -239,6 +239,19 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
+    fn to_bytes(self, x: Self::F) -> [u32; LANES / 4] {
+        let mut words = [0; LANES / 4];
+        let wide = both!(_mm256_cvtps_epi32, x);
+        for (wide, words) in wide.into_iter().zip(words.as_chunks_mut::<2>().0) {
+            let high = has!(_mm256_extracti128_si256::<1>(wide));
+            let halves = has!(_mm_packus_epi32(_mm256_castsi256_si128(wide), high));
+            let bytes = has!(_mm_packus_epi16(halves, halves));
+            has!(_mm_storel_epi64(words.as_mut_ptr().cast(), bytes));
+        }
+        words
+    }
+
+    #[inline(always)]
     fn add_exponent(self, x: Self::F, n: Self::F) -> Self::F {
         let (x, n) = (both!(_mm256_castps_si256, x), both!(_mm256_castps_si256, n));
         let n = both!(_mm256_slli_epi32::<23>, n);

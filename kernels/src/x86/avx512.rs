@@ -196,6 +196,14 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
+    fn to_bytes(self, x: __m512) -> [u32; LANES / 4] {
+        let mut words = [0; LANES / 4];
+        let bytes = has!(_mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(x)));
+        has!(_mm_storeu_si128(words.as_mut_ptr().cast(), bytes));
+        words
+    }
+
+    #[inline(always)]
     fn add_exponent(self, x: __m512, n: __m512) -> __m512 {
         has!(_mm512_castsi512_ps(_mm512_add_epi32(
             _mm512_castps_si512(x),
