@@ -145,6 +145,7 @@ fn no_file_outgrows_one_noun() {
         "kernels/tests",
         "examples",
         "benches",
+        "kernels/benches",
     ] {
         for file in sources(&root().join(folder)) {
             let lines = read(&file).lines().count();
@@ -170,6 +171,16 @@ fn unsafe_stays_in_the_kernels_and_the_map_of_a_file() {
             "{} has {blocks} unsafe blocks",
             file.display()
         );
+    }
+}
+
+#[test]
+fn sockets_are_opened_in_two_files_alone() {
+    // One fetches models, which --offline forbids; the other speaks to this machine alone, and sees to it that it does.
+    for file in sources(&root().join("src")) {
+        let opens = code(&read(&file)).contains("std::net");
+        let may = file.ends_with("weights/reach.rs") || file.ends_with("run/loopback.rs");
+        assert!(!opens || may, "{} opens sockets", file.display());
     }
 }
 

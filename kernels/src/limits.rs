@@ -13,11 +13,11 @@ const DOT_OPERATIONS: f64 = (LANES * 4 * 2) as f64;
 /// Dots of every accumulator between two looks at the operands.
 const UNROLLED: usize = 8;
 
-/// How long one measurement takes at least.
-const LONG_ENOUGH: Duration = Duration::from_millis(120);
+/// How long one measurement takes at least: so short that some of them fall between two disturbances.
+const LONG_ENOUGH: Duration = Duration::from_millis(8);
 
 /// Measurements, of which the best counts: whatever disturbs one only ever makes it slower.
-const TRIES: usize = 3;
+const TRIES: usize = 25;
 
 /// Numbers in the buffer that is read: 512 MiB, far more than any cache holds.
 const BUFFER: usize = 128 << 20;
@@ -84,29 +84,35 @@ fn rate(
     best
 }
 
-/// Does the work on so many threads, which begin together. Returns how long it took until all were done.
+/// Does the work on so many threads, which begin together. Returns the time from the first one's beginning to the last one's
+/// end, by the threads' own clocks: whoever waits for them may wake up late.
 fn together(threads: usize, work: impl Fn(usize) -> f32 + Sync) -> Duration {
-    let barrier = Barrier::new(threads + 1);
+    let barrier = Barrier::new(threads);
     let (barrier, work) = (&barrier, &work);
-    std::thread::scope(|scope| {
+    let times: Option<Vec<(Instant, Instant)>> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
             .map(|thread| {
                 scope.spawn(move || {
                     barrier.wait();
+                    let began = Instant::now();
                     black_box(work(thread));
+                    (began, Instant::now())
                 })
             })
             .collect();
-        barrier.wait();
-        let began = Instant::now();
-        for thread in running {
-            // A thread that panicked has said so itself; its time would mean nothing.
-            if thread.join().is_err() {
-                return Duration::MAX;
-            }
-        }
-        began.elapsed()
-    })
+        // A thread that panicked has said so itself; the others' times would mean nothing.
+        running
+            .into_iter()
+            .map(|thread| thread.join().ok())
+            .collect()
+    });
+    let times = times.unwrap_or_default();
+    let first = times.iter().map(|(began, _)| *began).min();
+    let last = times.iter().map(|(_, ended)| *ended).max();
+    match (first, last) {
+        (Some(first), Some(last)) => last - first,
+        _ => Duration::MAX,
+    }
 }
 
 /// Dot products into `N` accumulators, again and again.

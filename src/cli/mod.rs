@@ -38,7 +38,7 @@ Examples:
   assize inspect model.gguf
 
 Exit codes: 0 all judged, 1 our fault, 2 bad usage or input, 3 some items failed, 130 interrupted.
-No command sends anything anywhere but for fetching a model; --offline forbids that too.";
+No command sends anything to another machine but for fetching a model; --offline forbids that too.";
 
 /// Options of every command.
 #[derive(Clone, Debug, clap::Args)]

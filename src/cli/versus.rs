@@ -102,6 +102,12 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
             .map(|(row, error)| format!("row {row} of the server: {error}"))
             .collect();
         failed += tell(&failures, console);
+        if round.invalid > 0 {
+            console.say(format!(
+                "turn {turn}: {} answers of the server are not of the shape that was asked, so it did other work than ours",
+                round.invalid
+            ));
+        }
         let their = peer_figures(&round);
         show(
             globals.json,

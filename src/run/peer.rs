@@ -190,8 +190,11 @@ fn openai_body(ask: &Ask, model: &str) -> Result<Value, PeerError> {
     });
     match &ask.shape {
         Shape::Schema(text) => {
-            let schema = json!({"name": "verdict", "strict": true, "schema": schema(text)?});
-            body["response_format"] = json!({"type": "json_schema", "json_schema": schema});
+            // Servers differ in where they look for it, and pass over what they don't know.
+            let schema = schema(text)?;
+            body["json_schema"] = schema.clone();
+            let named = json!({"name": "verdict", "strict": true, "schema": schema});
+            body["response_format"] = json!({"type": "json_schema", "json_schema": named});
             body["max_tokens"] = json!(ask.decoding.max_tokens);
         }
         Shape::Labels(labels) => {
