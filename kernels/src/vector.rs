@@ -35,6 +35,9 @@ pub trait Vector: Copy + Send + Sync + 'static {
     fn load(self, from: &[f32; LANES]) -> Self::F;
     /// Writes sixteen numbers.
     fn store(self, x: Self::F, to: &mut [f32; LANES]);
+    /// Asks for the memory at `_from`, which will be read soon. Nothing else comes of it.
+    #[inline(always)]
+    fn fetch<T>(self, _from: &T) {}
     /// Reads sixteen numbers in half precision.
     fn load_half(self, from: &[f16; LANES]) -> Self::F;
     /// Reads sixteen numbers that are the upper halves of singles.

@@ -153,7 +153,12 @@ fn check_attention(case: Case, random: &mut Random) {
                 position: row,
                 pages: span.pages.clone(),
             };
-            run(Isa::PORTABLE, &q[range.clone()], &[alone], &mut out);
+            // The portable vectors are slow, and are held to the same bits above.
+            let isa = match row % 7 {
+                0 => Isa::PORTABLE,
+                _ => assize_kernels::isa(),
+            };
+            run(isa, &q[range.clone()], &[alone], &mut out);
             assert_eq!(bits(&out), bits(&whole[range]), "{name}: row {row} alone");
         }
     }

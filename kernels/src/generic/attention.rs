@@ -60,6 +60,9 @@ struct Running {
     total: Floats,
 }
 
+/// Queries that read a block where it lies; more of them read a copy.
+const DIRECT: usize = 8;
+
 const ZERO: Floats = Floats([0.0; LANES]);
 
 impl Operation for Attend<'_, '_, '_> {
@@ -134,6 +137,8 @@ struct Run {
     end: usize,
     /// Those of the block's pages that any of the rows sees.
     pages: [Option<u32>; BLOCK_PAGES],
+    /// The pages that the last row has in the block after this one.
+    next: [Option<u32>; BLOCK_PAGES],
 }
 
 impl Attend<'_, '_, '_> {
@@ -146,6 +151,7 @@ impl Attend<'_, '_, '_> {
             first,
             end: first,
             pages: [None; BLOCK_PAGES],
+            next: [None; BLOCK_PAGES],
         };
         let seen = &mut self.scratch.seen;
         seen.clear();
@@ -177,6 +183,10 @@ impl Attend<'_, '_, '_> {
             run.end = index + 1;
             seen.push((from, to));
         }
+        let last = self.rows[first..run.end].last()?;
+        for (i, next) in run.next.iter_mut().enumerate() {
+            *next = last.pages.get((block + 1) * BLOCK_PAGES + i).copied();
+        }
         (run.first < run.end).then_some(run)
     }
 
@@ -197,8 +207,8 @@ impl Attend<'_, '_, '_> {
             scores: &mut scratch.scores[..to - from],
         };
         // Where every page is read once only, it is not worth a copy.
-        let direct = match to - from <= TILE {
-            true => self.head.direct(run.pages),
+        let direct = match to - from <= DIRECT {
+            true => self.head.direct(run.pages, run.next),
             false => None,
         };
         let block = match direct {

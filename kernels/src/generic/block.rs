@@ -19,11 +19,16 @@ pub type Scores = [Floats; BLOCK_PAGES];
 
 /// Sixteen numbers in memory.
 pub trait Lanes: Copy {
+    /// Whether they lie in memory that may be far, so that it pays to ask for them a block ahead.
+    const FAR: bool;
+
     /// As single-precision numbers.
     fn read<V: Vector>(&self, v: V) -> V::F;
 }
 
 impl Lanes for Floats {
+    const FAR: bool = false;
+
     #[inline(always)]
     fn read<V: Vector>(&self, v: V) -> V::F {
         v.load(&self.0)
@@ -31,6 +36,8 @@ impl Lanes for Floats {
 }
 
 impl Lanes for [f16; LANES] {
+    const FAR: bool = true;
+
     #[inline(always)]
     fn read<V: Vector>(&self, v: V) -> V::F {
         v.load_half(self)
@@ -43,6 +50,8 @@ pub struct Block<'a, L> {
     pub keys: [&'a [L]; BLOCK_PAGES],
     /// For each page the vectors of its values.
     values: [&'a [L]; BLOCK_PAGES],
+    /// As the keys and the values, but of the block that comes next, where the products shall ask for it; elsewhere as above.
+    pub next: [[&'a [L]; BLOCK_PAGES]; 2],
     /// From one position's value to the next.
     step: usize,
     /// From one chunk of a value to the next.
@@ -53,7 +62,13 @@ impl<L> Block<'_, L> {
     /// The vectors from `part` on, to the end of its chunk at least, of the value at offset `t` of a page.
     #[inline(always)]
     pub fn values(&self, page: usize, t: usize, part: usize) -> &[L] {
-        &self.values[page][part / CHUNK * self.chunk + t * self.step + part % CHUNK..]
+        &self.values[page][self.place(t, part)..]
+    }
+
+    /// Where in a page's values that is.
+    #[inline(always)]
+    pub fn place(&self, t: usize, part: usize) -> usize {
+        part / CHUNK * self.chunk + t * self.step + part % CHUNK
     }
 }
 
@@ -86,9 +101,14 @@ pub struct Copied {
 }
 
 impl<'a> Head<'a> {
-    /// The pages as they lie in the cache, where the products can read them there: in half precision, with whole vectors.
+    /// The pages as they lie in the cache, where the products can read them there: in half precision, with whole vectors. `next` are those that the
+    /// same queries meet next.
     #[inline(always)]
-    pub fn direct(&self, pages: [Option<u32>; BLOCK_PAGES]) -> Option<Block<'a, [f16; LANES]>> {
+    pub fn direct(
+        &self,
+        pages: [Option<u32>; BLOCK_PAGES],
+        next: [Option<u32>; BLOCK_PAGES],
+    ) -> Option<Block<'a, [f16; LANES]>> {
         let (Cache::F16(keys), Cache::F16(values)) = (self.keys, self.values) else {
             return None;
         };
@@ -99,13 +119,17 @@ impl<'a> Head<'a> {
         let mut block = Block {
             keys: [&[]; BLOCK_PAGES],
             values: [&[]; BLOCK_PAGES],
+            next: [[&[]; BLOCK_PAGES]; 2],
             step: self.dim / LANES,
             chunk: CHUNK,
         };
-        for (i, page) in pages.into_iter().enumerate() {
-            let range = self.range(page.unwrap_or(any));
+        for i in 0..BLOCK_PAGES {
+            let page = pages[i].unwrap_or(any);
+            let (range, next) = (self.range(page), self.range(next[i].unwrap_or(page)));
             block.keys[i] = keys[range.clone()].as_chunks().0;
             block.values[i] = values[range].as_chunks().0;
+            block.next[0][i] = keys[next.clone()].as_chunks().0;
+            block.next[1][i] = values[next].as_chunks().0;
         }
         Some(block)
     }
@@ -175,6 +199,7 @@ impl<'a> Head<'a> {
         let mut block = Block {
             keys: [&[]; BLOCK_PAGES],
             values: [&[]; BLOCK_PAGES],
+            next: [[&[]; BLOCK_PAGES]; 2],
             step: CHUNK,
             chunk: CHUNK * PAGE,
         };

@@ -108,8 +108,19 @@ fn score_pages<V: Vector, L: Lanes, const R: usize, const N: usize>(
     for (n, keys) in keys.iter_mut().enumerate() {
         *keys = &block.keys[first + n][..dim];
     }
+    let mut next = keys;
+    if L::FAR {
+        for (n, next) in next.iter_mut().enumerate() {
+            *next = &block.next[0][first + n][..dim];
+        }
+    }
     let mut sums = [[v.splat(0.0); N]; R];
     for d in 0..dim {
+        if L::FAR {
+            for next in &next {
+                v.fetch(&next[d]);
+            }
+        }
         let mut key = [v.splat(0.0); N];
         for n in 0..N {
             key[n] = keys[n][d].read(v);
@@ -199,6 +210,12 @@ fn gather_parts<V: Vector, L: Lanes, const R: usize, const N: usize>(
         let (low, high) = (from.max(start) - start, (to - start).min(LANES));
         for t in low..high {
             let values = &block.values(page, t, part)[..N];
+            if L::FAR {
+                let next = &block.next[1][page][block.place(t, part)..][..N];
+                for n in (0..N).step_by(2) {
+                    v.fetch(&next[n]);
+                }
+            }
             let mut value = [v.splat(0.0); N];
             for n in 0..N {
                 value[n] = values[n].read(v);

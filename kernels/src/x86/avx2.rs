@@ -33,7 +33,7 @@ fn enter<O: Operation>(v: Avx2, operation: O) -> O::Output {
 macro_rules! has {
     ($call:expr) => {
         // SAFETY: a value of `Avx2` exists only where `detect` found the features of this instruction, and each load
-        // or store is of half an array of sixteen lanes.
+        // or store is of half an array of sixteen lanes; a prefetch touches nothing.
         unsafe { $call }
     };
 }
@@ -77,6 +77,11 @@ impl Vector for Avx2 {
     fn store(self, x: Self::F, to: &mut [f32; LANES]) {
         has!(_mm256_storeu_ps(to.as_mut_ptr(), x[0]));
         has!(_mm256_storeu_ps(to.as_mut_ptr().add(8), x[1]));
+    }
+
+    #[inline(always)]
+    fn fetch<T>(self, from: &T) {
+        has!(_mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(from).cast()));
     }
 
     #[inline(always)]

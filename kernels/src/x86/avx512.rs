@@ -39,7 +39,7 @@ fn enter<O: Operation>(v: Avx512, operation: O) -> O::Output {
 macro_rules! has {
     ($call:expr) => {
         // SAFETY: a value of `Avx512` exists only where `detect` found the features of this instruction, and each load
-        // or store is of an array as long as the register.
+        // or store is of an array as long as the register; a prefetch touches nothing.
         unsafe { $call }
     };
 }
@@ -63,6 +63,11 @@ impl Vector for Avx512 {
     #[inline(always)]
     fn store(self, x: __m512, to: &mut [f32; LANES]) {
         has!(_mm512_storeu_ps(to.as_mut_ptr(), x))
+    }
+
+    #[inline(always)]
+    fn fetch<T>(self, from: &T) {
+        has!(_mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(from).cast()));
     }
 
     #[inline(always)]
