@@ -22,6 +22,9 @@ const SERIAL: usize = 1 << 18;
 /// Bytes of activations that a task works on, so that they stay in the second-level cache while panel after panel meets them.
 const ACTIVATION_BYTES: usize = 1 << 20;
 
+/// Rows up to which expanding a piece takes longer than its products.
+const FEW: usize = 2;
+
 /// Inputs of a piece of a panel that is expanded at a time.
 const PIECE: usize = CHUNK * GROUP;
 
@@ -251,14 +254,21 @@ fn compute(
     match (&w.panels, x.precision()) {
         (Panels::Packed(layout, all), Precision::Quantized | Precision::Refined) => {
             let kernel = kernel(*layout);
-            let pieces = lines(*layout, all, panel, inputs).chunks(piece_lines(*layout));
-            for (piece, lines) in pieces.enumerate() {
+            let each = piece_lines(*layout);
+            let panel_lines = layout.blocks(inputs) * layout.lines();
+            // From this panel on, so that its last piece has a next one too.
+            let from_here = &all[panel * panel_lines..];
+            let few = rows.len() <= FEW;
+            for (piece, lines) in from_here[..panel_lines].chunks(each).enumerate() {
                 isa.run(Expand {
                     layout: *layout,
                     lines,
                     chunk,
+                    prefetch: few,
                 });
-                kernel(isa, chunk, x, piece, rows.clone(), totals);
+                let behind = &from_here[piece * each + lines.len()..];
+                let next = if few { &[] } else { &behind[..each.min(behind.len())] };
+                kernel(isa, chunk, x, piece, rows.clone(), next, totals);
             }
         }
         (Panels::Packed(layout, all), Precision::Exact) => {
@@ -317,8 +327,9 @@ fn piece_lines(layout: Layout) -> usize {
     CHUNK / layout.groups * layout.lines()
 }
 
-/// The expanded piece, all activations, the piece's index, and which rows, and their totals.
-type Kernel = fn(Isa, &Chunk, &Activations<'_>, usize, Range<usize>, &mut [[f32; PANEL]]);
+/// The expanded piece, all activations, the piece's index, which rows, what comes next, and the rows' totals.
+type Kernel =
+    fn(Isa, &Chunk, &Activations<'_>, usize, Range<usize>, &[Line], &mut [[f32; PANEL]]);
 
 /// The kernel for a layout.
 fn kernel(layout: Layout) -> Kernel {
@@ -338,16 +349,20 @@ fn quantized_rows<const PARTS: usize, const OFFSETS: bool, const FINE: bool, con
     x: &Activations<'_>,
     piece: usize,
     rows: Range<usize>,
+    next: &[Line],
     totals: &mut [[f32; PANEL]],
 ) {
     let groups = (x.columns().div_ceil(GROUP) - piece * CHUNK).min(CHUNK);
     let all = &x.piece(piece)[rows];
     in_blocks(isa, totals, |at, size, totals| {
         let rows = &all[at..at + totals.len()];
+        // Blocks of the larger size ask for the first part, those of the smaller one for the rest.
+        let part = |row: usize| next.len() * row / all.len();
+        let next = &next[part(at)..part(at + totals.len())];
         macro_rules! block {
             ($($size:literal)*) => {
                 match size {
-                    $($size => isa.run(quantized::Block::<$size, PARTS, OFFSETS, FINE, NARROW> { chunk, rows, groups, totals }),)*
+                    $($size => isa.run(quantized::Block::<$size, PARTS, OFFSETS, FINE, NARROW> { chunk, rows, groups, next, totals }),)*
                     _ => {}
                 }
             };

@@ -1,7 +1,7 @@
 //! Expands lines of a panel into what products want: codes as signed bytes, scales and offsets in single precision. Knows no activations.
 //!
 //! A chunk is expanded once and then multiplied with all rows, so that unpacking costs little where there are many. All numbers here are
-//! exact but the offsets, which take in the center of the codes and are rounded once, and the levels.
+//! exact but the levels.
 
 use crate::dispatch::Operation;
 use crate::pack::{GROUP, Layout, PANEL, RUN, planes};
@@ -16,11 +16,11 @@ const QUADS: usize = RUN / 4;
 
 /// A piece of a panel, ready for integer products.
 pub struct Chunk {
-    /// For every 32 inputs, for each of their quads, each half's codes less the center.
+    /// For every 32 inputs, for each of their quads, each half's codes, less the center where the layout has no offsets.
     pub codes: [[[Line; 2]; QUADS]; 2 * CHUNK],
     /// `[groups, parts, 2]`.
     pub scales: [[Floats; 2]; 4 * CHUNK],
-    /// As the scales: what a code of the center is worth. Unused where the layout has no offsets.
+    /// As the scales: what a code of 0 is worth. Unused where the layout has no offsets.
     pub offsets: [[Floats; 2]; 4 * CHUNK],
     /// For each group, or in a fine layout for every 32 inputs, the sum of all scaled codes: what the base of the activations is multiplied by.
     /// `[groups, 2, 2]`, the second of two unused where it is one a group.
@@ -48,6 +48,8 @@ pub struct Expand<'a> {
     pub lines: &'a [Line],
     /// Where they go.
     pub chunk: &'a mut Chunk,
+    /// Whether to ask the memory for as many lines behind these: where there are few rows to meet them, nothing else leaves time for it.
+    pub prefetch: bool,
 }
 
 impl Operation for Expand<'_> {
@@ -72,17 +74,20 @@ fn expand<V: Vector, const BITS: usize>(v: V, work: Expand<'_>) {
         layout,
         lines,
         chunk,
+        prefetch,
     } = work;
     let center = v.splat_int((layout.center() * 0x0101_0101).cast_signed());
     let ones = v.splat_int(0x0101_0101);
     let parts = layout.parts;
-    let ahead = lines.len();
+    let ahead = prefetch.then_some(lines.len());
     for (index, block) in lines.chunks_exact(layout.lines()).enumerate() {
         let (codes, rest) = block.split_at(layout.code_lines());
-        for line in rest {
-            v.prefetch(line, ahead);
+        if let Some(ahead) = ahead {
+            for line in rest {
+                v.prefetch(line, ahead);
+            }
         }
-        let scaling = Scaling::new(layout, rest);
+        let scaling = Scaling::new(v, layout, rest);
         let runs = codes.as_chunks::<BITS>().0.as_chunks::<2>().0;
         for group in 0..layout.groups {
             let at = index * layout.groups + group;
@@ -96,7 +101,10 @@ fn expand<V: Vector, const BITS: usize>(v: V, work: Expand<'_>) {
                     let planes = load::<V, BITS>(v, &runs[2 * group + run][half], ahead);
                     let mut sums = [v.splat_int(0); 2];
                     for (q, to) in to.iter_mut().enumerate() {
-                        let code = v.sub_bytes(quad::<V, BITS>(v, &planes, q), center);
+                        let mut code = quad::<V, BITS>(v, &planes, q);
+                        if !layout.offsets {
+                            code = v.sub_bytes(code, center);
+                        }
                         let sum = &mut sums[q / (QUADS / 2)];
                         // Ones as activations.
                         *sum = v.dot(*sum, ones, code);
@@ -115,7 +123,6 @@ fn expand<V: Vector, const BITS: usize>(v: V, work: Expand<'_>) {
                         v.store(scale, &mut chunk.scales[at * parts + part][half].0);
                         if layout.offsets {
                             let offset = scaling.offset(v, group * parts + part, half);
-                            let offset = v.fma(scale, v.splat(layout.center() as f32), offset);
                             v.store(offset, &mut chunk.offsets[at * parts + part][half].0);
                         }
                     }
@@ -129,10 +136,14 @@ fn expand<V: Vector, const BITS: usize>(v: V, work: Expand<'_>) {
 
 /// The planes of a run.
 #[inline(always)]
-fn load<V: Vector, const BITS: usize>(v: V, lines: &[Line; BITS], ahead: usize) -> [V::I; BITS] {
+fn load<V: Vector, const BITS: usize>(v: V, lines: &[Line; BITS],
+    ahead: Option<usize>,
+) -> [V::I; BITS] {
     let mut all = [v.splat_int(0); BITS];
     for (to, from) in all.iter_mut().zip(lines) {
-        v.prefetch(from, ahead);
+        if let Some(ahead) = ahead {
+            v.prefetch(from, ahead);
+        }
         *to = v.load_line(from);
     }
     all
@@ -161,23 +172,33 @@ fn quad<V: Vector, const BITS: usize>(v: V, lines: &[V::I; BITS], q: usize) -> V
 }
 
 /// Scales and offsets of a block.
-struct Scaling<'a> {
+struct Scaling<'a, V: Vector> {
     layout: Layout,
+    /// Those of the block as a whole, where it has sub-scales.
+    whole: [[V::F; 2]; 2],
     scales: &'a [Line],
     offsets: &'a [Line],
     sub_scales: &'a [Line],
     sub_offsets: &'a [Line],
 }
 
-impl<'a> Scaling<'a> {
+impl<'a, V: Vector> Scaling<'a, V> {
     #[inline(always)]
-    fn new(layout: Layout, lines: &'a [Line]) -> Self {
+    fn new(v: V, layout: Layout, lines: &'a [Line]) -> Self {
         let count = layout.scale_lines();
         let (scales, lines) = lines.split_at(count);
         let (offsets, lines) = lines.split_at(if layout.offsets { count } else { 0 });
         let (sub_scales, sub_offsets) = lines.split_at(layout.sub_lines());
+        let mut whole = [[v.splat(0.0); 2]; 2];
+        if layout.sub_scales {
+            whole[0] = halves(v, &scales[0]);
+            if layout.offsets {
+                whole[1] = halves(v, &offsets[0]);
+            }
+        }
         Scaling {
             layout,
+            whole,
             scales,
             offsets,
             sub_scales,
@@ -186,33 +207,36 @@ impl<'a> Scaling<'a> {
     }
 
     #[inline(always)]
-    fn scale<V: Vector>(&self, v: V, part: usize, half: usize) -> V::F {
-        self.number(v, self.scales, self.sub_scales, part, half)
-    }
-
-    #[inline(always)]
-    fn offset<V: Vector>(&self, v: V, part: usize, half: usize) -> V::F {
-        self.number(v, self.offsets, self.sub_offsets, part, half)
-    }
-
-    #[inline(always)]
-    fn number<V: Vector>(
-        &self,
-        v: V,
-        halves: &[Line],
-        bytes: &[Line],
-        part: usize,
-        half: usize,
-    ) -> V::F {
-        let words = |line: &Line| line.0.as_chunks::<{ LANES / 2 }>().0[half];
+    fn scale(&self, v: V, part: usize, half: usize) -> V::F {
         if self.layout.sub_scales {
-            let line = &bytes[part / 2].0;
-            let factor = v.load_signed(&line.as_chunks::<{ LANES / 4 }>().0[part % 2 * 2 + half]);
-            v.mul(v.load_halves(&words(&halves[0])), factor)
+            v.mul(self.whole[0][half], factor(v, self.sub_scales, part, half))
         } else {
-            v.load_halves(&words(&halves[part]))
+            halves(v, &self.scales[part])[half]
         }
     }
+
+    #[inline(always)]
+    fn offset(&self, v: V, part: usize, half: usize) -> V::F {
+        if self.layout.sub_scales {
+            v.mul(self.whole[1][half], factor(v, self.sub_offsets, part, half))
+        } else {
+            halves(v, &self.offsets[part])[half]
+        }
+    }
+}
+
+/// The numbers in half precision of a line, for both halves of the outputs.
+#[inline(always)]
+fn halves<V: Vector>(v: V, line: &Line) -> [V::F; 2] {
+    let words = line.0.as_chunks::<{ LANES / 2 }>().0;
+    [v.load_halves(&words[0]), v.load_halves(&words[1])]
+}
+
+/// The signed bytes of a part.
+#[inline(always)]
+fn factor<V: Vector>(v: V, lines: &[Line], part: usize, half: usize) -> V::F {
+    let words = lines[part / 2].0.as_chunks::<{ LANES / 4 }>().0;
+    v.load_signed(&words[part % 2 * 2 + half])
 }
 
 /// A piece of a panel, ready for products in single precision: `[inputs, 2]`.
@@ -249,11 +273,11 @@ fn dequantize<V: Vector, const BITS: usize>(v: V, work: Dequantize<'_>) {
     let layout = work.layout;
     let minus_center = v.splat(-(layout.center() as f32));
     let low = v.splat_int(255);
-    let ahead = work.lines.len();
+    let ahead = Some(work.lines.len());
     let quads_each = 4 * QUADS / layout.parts / 2;
     for (index, block) in work.lines.chunks_exact(layout.lines()).enumerate() {
         let (codes, rest) = block.split_at(layout.code_lines());
-        let scaling = Scaling::new(layout, rest);
+        let scaling = Scaling::new(v, layout, rest);
         let runs = codes.as_chunks::<BITS>().0.as_chunks::<2>().0;
         for (run, halves) in runs.iter().enumerate() {
             let first = (index * layout.groups * 2 + run) * RUN;

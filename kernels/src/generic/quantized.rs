@@ -12,7 +12,7 @@ use super::expand::Chunk;
 use crate::activations::Piece;
 use crate::dispatch::Operation;
 use crate::pack::PANEL;
-use crate::vector::{LANES, Vector};
+use crate::vector::{LANES, Line, Vector};
 
 /// The products of rows, `R` at a time, with a chunk of a panel, added to the totals. `PARTS`, `OFFSETS` and `FINE` are the layout's; where `NARROW`, its
 /// codes have at most 6 bits.
@@ -30,6 +30,8 @@ pub struct Block<
     pub rows: &'a [Piece],
     /// How many groups count: all but at the end of a panel.
     pub groups: usize,
+    /// Lines that will be expanded next: the memory is asked for them bit by bit, so that the products hide the wait.
+    pub next: &'a [Line],
     /// The totals so far, one a row.
     pub totals: &'a mut [[f32; PANEL]],
 }
@@ -43,7 +45,11 @@ impl<const R: usize, const PARTS: usize, const OFFSETS: bool, const FINE: bool, 
     fn run<V: Vector>(self, v: V) {
         let (rows, _) = self.rows.as_chunks::<R>();
         let (totals, _) = self.totals.as_chunks_mut::<R>();
+        let mut next = self.next.chunks(self.next.len().div_ceil(rows.len().max(1)).max(1));
         for (rows, totals) in rows.iter().zip(totals) {
+            for line in next.next().unwrap_or(&[]) {
+                v.prefetch(line, 0);
+            }
             block::<V, R, PARTS, OFFSETS, FINE, NARROW>(v, self.chunk, rows, self.groups, totals);
         }
     }
