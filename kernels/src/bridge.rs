@@ -47,6 +47,29 @@ pub fn linear(
         .ok_or_else(|| Error::Msg("a product is missing".to_string()))
 }
 
+/// As [`linear`], through a norm and without a residual; the result, `[T, outputs]`, takes the place of whatever is in `out`, and its memory.
+pub fn linear_into(
+    x: &Tensor,
+    norm: Norm<'_>,
+    layer: Linear<'_>,
+    precision: Precision,
+    out: &mut Vec<f32>,
+) -> Result<()> {
+    let _span = span(Phase::Matmul);
+    let (rows, _) = x.dims2()?;
+    out.resize(rows * layer.weight.outputs(), 0.0);
+    let bias = layer.bias.map(Guard::new).transpose()?;
+    let product = Product {
+        weights: layer.weight,
+        bias: bias.as_ref().map(Guard::floats).transpose()?,
+        residual: None,
+        out,
+    };
+    with_activations(x, Some(norm), &[layer], precision, |x| {
+        crate::matmul_many(isa(), x, &mut [product])
+    })
+}
+
 /// The same `x` times several matrices, the activations being prepared once.
 pub fn linear_many(
     x: &Tensor,
@@ -249,13 +272,11 @@ pub fn gated(gate: &Tensor, up: &Tensor, activation: Activation) -> Result<Tenso
     Tensor::from_vec(out, gate.dims(), &Device::Cpu)
 }
 
-/// `cap * tanh(x / cap)`, in f32.
-pub fn soft_cap(x: &Tensor, cap: f32) -> Result<Tensor> {
+/// `cap * tanh(x / cap)`, element by element.
+pub fn soft_cap_in_place(x: &mut [f32], cap: f32) -> Result<()> {
     let _span = span(Phase::Rows);
-    let guard = Guard::new(x)?;
-    let mut out = vec![0f32; x.elem_count()];
-    rows::soft_cap(isa(), guard.floats()?, cap, &mut out).map_err(Error::wrap)?;
-    Tensor::from_vec(out, x.dims(), &Device::Cpu)
+    let bent = x.to_vec();
+    rows::soft_cap(isa(), &bent, cap, x).map_err(Error::wrap)
 }
 
 /// `a + b`, both of one shape, in f32.

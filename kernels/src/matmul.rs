@@ -267,7 +267,11 @@ fn compute(
                     prefetch: few,
                 });
                 let behind = &from_here[piece * each + lines.len()..];
-                let next = if few { &[] } else { &behind[..each.min(behind.len())] };
+                let next = if few {
+                    &[]
+                } else {
+                    &behind[..each.min(behind.len())]
+                };
                 kernel(isa, chunk, x, piece, rows.clone(), next, totals);
             }
         }
@@ -328,8 +332,7 @@ fn piece_lines(layout: Layout) -> usize {
 }
 
 /// The expanded piece, all activations, the piece's index, which rows, what comes next, and the rows' totals.
-type Kernel =
-    fn(Isa, &Chunk, &Activations<'_>, usize, Range<usize>, &[Line], &mut [[f32; PANEL]]);
+type Kernel = fn(Isa, &Chunk, &Activations<'_>, usize, Range<usize>, &[Line], &mut [[f32; PANEL]]);
 
 /// The kernel for a layout.
 fn kernel(layout: Layout) -> Kernel {

@@ -8,7 +8,6 @@ use assize_kernels::cache::Part;
 use assize_kernels::{Activation, Matrix, PAGE, Precision, Quant, RopeStyle, Span};
 use candle_core::{DType, Device, Result, Tensor};
 use common::Random;
-use std::sync::Arc;
 
 fn tensor(random: &mut Random, shape: &[usize]) -> Tensor {
     let values = random.normals(shape.iter().product());
@@ -31,32 +30,96 @@ fn assert_near(a: &Tensor, b: &Tensor, tolerance: f32) {
     }
 }
 
+fn plain(weight: &Matrix) -> bridge::Linear<'_> {
+    bridge::Linear { weight, bias: None }
+}
+
 #[test]
 fn linear_embed_and_many_agree_with_candle() -> Result<()> {
     let mut random = Random(11);
     let bytes = random.blocks(Quant::Q4_K, 40 * 512);
-    let w = Arc::new(Matrix::new(Quant::Q4_K, 40, 512, &bytes).unwrap());
+    let w = Matrix::new(Quant::Q4_K, 40, 512, &bytes).unwrap();
     let x = tensor(&mut random, &[5, 512]);
+    let product = |x: &Tensor, precision| bridge::linear(x, None, plain(&w), None, precision);
     let all = bridge::embed(&(0..40).collect::<Vec<u32>>(), &w)?;
     let truth = x.matmul(&all.t()?)?;
-    assert_near(&bridge::linear(&x, &w, Precision::Exact)?, &truth, 1e-4);
-    let [a, b] = &bridge::linear_many(&x, &[&w, &w], Precision::Quantized)?[..] else {
+    assert_near(&product(&x, Precision::Exact)?, &truth, 1e-4);
+    let layers = [plain(&w), plain(&w)];
+    let [a, b] = &bridge::linear_many(&x, None, &layers, Precision::Quantized)?[..] else {
         panic!("two results")
     };
     assert_eq!(values(a), values(b));
-    assert_eq!(
-        values(a),
-        values(&bridge::linear(&x, &w, Precision::Quantized)?)
-    );
+    assert_eq!(values(a), values(&product(&x, Precision::Quantized)?));
     // A view that starts elsewhere, and its rows alone.
     let last = x.narrow(0, 3, 2)?;
     assert_eq!(
-        values(&bridge::linear(&last, &w, Precision::Quantized)?),
+        values(&product(&last, Precision::Quantized)?),
         values(&a.narrow(0, 3, 2)?)
     );
-    assert!(bridge::linear(&x.narrow(1, 0, 256)?, &w, Precision::Quantized).is_err());
-    assert!(bridge::linear(&x.to_dtype(DType::F64)?, &w, Precision::Quantized).is_err());
+    // A bias, then a residual, are added after the product.
+    let (bias, residual) = (tensor(&mut random, &[40]), tensor(&mut random, &[5, 40]));
+    let layer = bridge::Linear {
+        weight: &w,
+        bias: Some(&bias),
+    };
+    let summed = bridge::linear(&x, None, layer, Some(&residual), Precision::Quantized)?;
+    let sum = (&residual + a.broadcast_add(&bias)?)?;
+    assert_eq!(values(&summed), values(&sum));
+    assert!(product(&x.narrow(1, 0, 256)?, Precision::Quantized).is_err());
+    assert!(product(&x.to_dtype(DType::F64)?, Precision::Quantized).is_err());
     assert!(bridge::embed(&[40], &w).is_err());
+    Ok(())
+}
+
+/// What is fused has the bits of the same steps one by one, for weights of one kind and for a mixture that is prepared twice.
+#[test]
+fn a_fused_norm_and_a_fused_unit_change_no_bit() -> Result<()> {
+    let mut random = Random(14);
+    let x = tensor(&mut random, &[7, 256]);
+    let weight = tensor(&mut random, &[256]);
+    let norm = bridge::Norm {
+        weight: &weight,
+        eps: 1e-6,
+    };
+    let normed = bridge::rms_norm(&x, &weight, 1e-6)?;
+    let matrix = |random: &mut Random, quant, outputs, inputs| {
+        let bytes = random.blocks(quant, outputs * inputs);
+        Matrix::new(quant, outputs, inputs, &bytes).unwrap()
+    };
+    use Quant::{F16, Q4_K, Q6_K, Q8_0};
+    for precision in [Precision::Quantized, Precision::Refined, Precision::Exact] {
+        for kinds in [
+            [Q4_K, Q4_K, Q6_K],
+            [Q8_0; 3],
+            [Q4_K, Q8_0, Q4_K],
+            [F16, Q4_K, Q8_0],
+        ] {
+            let gate = matrix(&mut random, kinds[0], 512, 256);
+            let up = matrix(&mut random, kinds[1], 512, 256);
+            let down = matrix(&mut random, kinds[2], 256, 512);
+            let [gate, up, down] = [&gate, &up, &down].map(plain);
+            let both = bridge::linear_many(&x, Some(norm), &[gate, up], precision)?;
+            let apart = bridge::linear_many(&normed, None, &[gate, up], precision)?;
+            for (both, apart) in both.iter().zip(&apart) {
+                assert_eq!(values(both), values(apart), "{kinds:?} {precision:?}");
+            }
+            let inner = bridge::gated(&both[0], &both[1], Activation::Silu)?;
+            let steps = bridge::linear(&inner, None, down, Some(&x), precision)?;
+            let layers = [gate, up, down];
+            let fused = bridge::mlp(
+                &x,
+                Some(norm),
+                layers,
+                Activation::Silu,
+                Some(&x),
+                precision,
+            )?;
+            assert_eq!(values(&fused), values(&steps), "{kinds:?} {precision:?}");
+            let mut into = vec![f32::NAN; 3];
+            bridge::linear_into(&x, norm, gate, precision, &mut into)?;
+            assert_eq!(into, values(&both[0]));
+        }
+    }
     Ok(())
 }
 
@@ -84,17 +147,11 @@ fn rows_and_elements_agree_with_candle() -> Result<()> {
         &(x.gelu()? * &y)?,
         1e-5,
     );
-    assert_near(
-        &bridge::soft_cap(&x, 3.0)?,
-        &(((&x / 3.0)?.tanh())? * 3.0)?,
-        1e-5,
-    );
+    let mut bent = values(&x);
+    bridge::soft_cap_in_place(&mut bent, 3.0)?;
+    let bent = Tensor::from_vec(bent, x.dims(), &Device::Cpu)?;
+    assert_near(&bent, &(((&x / 3.0)?.tanh())? * 3.0)?, 1e-5);
     assert_eq!(values(&bridge::add(&x, &y)?), values(&(&x + &y)?));
-    let (rows, bias) = (tensor(&mut random, &[6, 32]), &weight);
-    assert_eq!(
-        values(&bridge::add_bias(&rows, bias)?),
-        values(&rows.broadcast_add(bias)?)
-    );
     let angles = tensor(&mut random, &[3, 16]);
     let turned = bridge::rope(&x, &angles.cos()?, &angles.sin()?, RopeStyle::Neox)?;
     let (low, high) = (x.narrow(2, 0, 16)?, x.narrow(2, 16, 16)?);

@@ -140,6 +140,9 @@ impl Runner {
             })
             .collect();
         consuming.end();
+        if let Ok(logits) = logits {
+            self.model.recycle(logits);
+        }
         let mut outcomes = outcomes.into_iter();
         let scheduler = &mut self.scheduler;
         let progress = &mut self.progress;

@@ -223,6 +223,8 @@ pub trait Forward: Send {
     /// Runs the batch. Returns the logits of `batch.outputs`, row-major `[outputs, vocabulary]`, before temperature.
     /// The bits of a row depend on its own sequence alone: never on the other rows, the chunking or the thread count.
     fn forward(&mut self, batch: &Batch) -> Result<Vec<f32>, ForwardError>;
+    /// Takes logits back that are no longer needed: their memory serves the next pass.
+    fn recycle(&mut self, _logits: Vec<f32>) {}
     /// Copies a page, in all layers (copy on write).
     fn copy_page(&mut self, from: PageId, to: PageId) -> Result<(), ForwardError>;
 }

@@ -48,6 +48,8 @@ pub struct Decoder {
     pub(super) frequencies: Frequencies,
     pub(super) local_frequencies: Option<Frequencies>,
     pub(super) caches: Vec<LayerCache>,
+    /// Memory of logits that were handed back.
+    pub(super) spare: Vec<f32>,
 }
 
 /// One layer.
@@ -95,8 +97,8 @@ impl Decoder {
         self.weight_bytes
     }
 
-    /// Logits `[outputs, vocabulary]` of a batch that was checked.
-    fn run(&self, batch: &Batch) -> Result<Option<Tensor>> {
+    /// Computes the `logits`, `[outputs, vocabulary]`, of a batch that was checked.
+    fn run(&self, batch: &Batch, logits: &mut Vec<f32>) -> Result<()> {
         let positions = batch.positions();
         let slots = batch.slots();
         let spans: Vec<Span> = batch.spans.iter().map(kernel_span).collect();
@@ -140,7 +142,8 @@ impl Decoder {
                 cache,
             )?;
             if batch.outputs.is_empty() && last {
-                return Ok(None);
+                logits.clear();
+                return Ok(());
             }
             x = post(&layer.attention_post_norm, attended, &rest)?;
 
@@ -158,11 +161,11 @@ impl Decoder {
             };
             x = post(&layer.mlp_post_norm, added, &rest)?;
         }
-        let logits = self.head.forward(&x, Some(&self.norm), None)?; // [outputs, vocabulary]
-        match self.config.logit_cap {
-            Some(cap) => bridge::soft_cap(&logits, cap).map(Some),
-            None => Ok(Some(logits)),
+        self.head.forward_into(&x, &self.norm, logits)?; // [outputs, vocabulary]
+        if let Some(cap) = self.config.logit_cap {
+            bridge::soft_cap_in_place(logits, cap)?;
         }
+        Ok(())
     }
 }
 
@@ -184,11 +187,17 @@ impl Forward for Decoder {
         if batch.tokens.is_empty() {
             return Ok(Vec::new());
         }
-        let logits = self.run(batch).and_then(|logits| match logits {
-            Some(logits) => logits.flatten_all()?.to_vec1(),
-            None => Ok(Vec::new()),
-        });
-        logits.map_err(|error| ForwardError(error.to_string()))
+        let mut logits = std::mem::take(&mut self.spare);
+        match self.run(batch, &mut logits) {
+            Ok(()) => Ok(logits),
+            Err(error) => Err(ForwardError(error.to_string())),
+        }
+    }
+
+    fn recycle(&mut self, logits: Vec<f32>) {
+        if logits.capacity() > self.spare.capacity() {
+            self.spare = logits;
+        }
     }
 
     fn copy_page(&mut self, from: PageId, to: PageId) -> std::result::Result<(), ForwardError> {

@@ -27,6 +27,11 @@ impl Linear {
         bridge::linear(x, norm, self.as_kernel(), residual, self.precision)
     }
 
+    /// `[T, in]`, normed first → `[T, out]`, in place of whatever is in `out`.
+    pub(super) fn forward_into(&self, x: &Tensor, norm: &Norm, out: &mut Vec<f32>) -> Result<()> {
+        bridge::linear_into(x, norm.as_kernel(), self.as_kernel(), self.precision, out)
+    }
+
     /// The same in the kernels' words.
     pub(super) fn as_kernel(&self) -> bridge::Linear<'_> {
         bridge::Linear {

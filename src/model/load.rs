@@ -69,6 +69,7 @@ pub(super) fn decoder(store: &Store, options: &LoadOptions<'_>) -> Result<Decode
         frequencies,
         local_frequencies,
         caches,
+        spare: Vec::new(),
         config,
     })
 }

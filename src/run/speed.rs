@@ -84,6 +84,7 @@ pub fn run(
             let found = logits.len();
             return Err(ForwardError(format!("{found} logits instead of {wanted}")));
         }
+        model.recycle(logits);
     }
     Ok(began.elapsed().as_secs_f64())
 }

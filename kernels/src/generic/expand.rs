@@ -136,7 +136,9 @@ fn expand<V: Vector, const BITS: usize>(v: V, work: Expand<'_>) {
 
 /// The planes of a run.
 #[inline(always)]
-fn load<V: Vector, const BITS: usize>(v: V, lines: &[Line; BITS],
+fn load<V: Vector, const BITS: usize>(
+    v: V,
+    lines: &[Line; BITS],
     ahead: Option<usize>,
 ) -> [V::I; BITS] {
     let mut all = [v.splat_int(0); BITS];

@@ -45,7 +45,9 @@ impl<const R: usize, const PARTS: usize, const OFFSETS: bool, const FINE: bool, 
     fn run<V: Vector>(self, v: V) {
         let (rows, _) = self.rows.as_chunks::<R>();
         let (totals, _) = self.totals.as_chunks_mut::<R>();
-        let mut next = self.next.chunks(self.next.len().div_ceil(rows.len().max(1)).max(1));
+        let mut next = self
+            .next
+            .chunks(self.next.len().div_ceil(rows.len().max(1)).max(1));
         for (rows, totals) in rows.iter().zip(totals) {
             for line in next.next().unwrap_or(&[]) {
                 v.prefetch(line, 0);
