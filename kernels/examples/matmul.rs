@@ -23,7 +23,11 @@ fn main() {
         Quant::Q4_1,
         Quant::F16,
     ] {
-        let (outputs, inputs) = (8960usize, 1536usize);
+        let outputs = std::env::args()
+            .nth(3)
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(8960usize);
+        let inputs = 1536usize;
         let mut state = 1u64;
         let mut bytes: Vec<u8> = (0..outputs * quant.row_bytes(inputs).unwrap())
             .map(|_| {
@@ -67,7 +71,11 @@ fn main() {
             if only.is_some_and(|only| only != m) {
                 continue;
             }
-            let repeat = if only.is_some() { 40 } else { (48 / m).max(3) };
+            let repeat = if only.is_some() {
+                4000 * 8960 / outputs / only.unwrap_or(1).max(8)
+            } else {
+                (48 / m).max(3)
+            };
             let mut best = f64::INFINITY;
             for i in 0..repeat {
                 let w = &copies[i % copies.len()];

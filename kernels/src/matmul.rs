@@ -20,7 +20,7 @@ use std::ops::Range;
 const SERIAL: usize = 1 << 18;
 
 /// Bytes of activations that a task works on, so that they stay in the second-level cache while panel after panel meets them.
-const ACTIVATION_BYTES: usize = 1 << 20;
+const ACTIVATION_BYTES: usize = 1 << 19;
 
 /// Rows up to which expanding a piece takes longer than its products.
 const FEW: usize = 2;

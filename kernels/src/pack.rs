@@ -125,6 +125,23 @@ struct Block {
 
 /// Fills a panel, zeros so far, from the rows of up to 32 outputs, each `row` bytes long.
 pub fn fill(quant: Quant, layout: Layout, rows: &[u8], row: usize, panel: &mut [Line]) {
+    match layout.bits {
+        2 => fill_bits::<2>(quant, layout, rows, row, panel),
+        3 => fill_bits::<3>(quant, layout, rows, row, panel),
+        4 => fill_bits::<4>(quant, layout, rows, row, panel),
+        5 => fill_bits::<5>(quant, layout, rows, row, panel),
+        6 => fill_bits::<6>(quant, layout, rows, row, panel),
+        _ => fill_bits::<8>(quant, layout, rows, row, panel),
+    }
+}
+
+fn fill_bits<const BITS: usize>(
+    quant: Quant,
+    layout: Layout,
+    rows: &[u8],
+    row: usize,
+    panel: &mut [Line],
+) {
     let mut block = Block {
         quads: [0; 64],
         scale: 0,
@@ -147,9 +164,9 @@ pub fn fill(quant: Quant, layout: Layout, rows: &[u8], row: usize, panel: &mut [
                 &mut block,
             );
             let (half, lane) = (output / LANES, output % LANES);
+            let planes = codes.as_chunks_mut::<BITS>().0;
             for (run, quads) in block.quads.as_chunks::<8>().0[..runs].iter().enumerate() {
-                let first = ((first_run + run) * 2 + half) * layout.bits;
-                put_codes(&mut codes[first..first + layout.bits], lane, quads);
+                put_codes(&mut planes[(first_run + run) * 2 + half], lane, quads);
             }
             let mut at = if layout.sub_scales { 0 } else { first_run };
             put_half(&mut rest[at], output, block.scale);
@@ -183,41 +200,40 @@ pub const fn planes(bits: usize) -> &'static [usize] {
 }
 
 /// Puts eight quads of codes into the planes of a run.
-fn put_codes(lines: &mut [Line], lane: usize, quads: &[u32; 8]) {
+#[inline(always)]
+fn put_codes<const BITS: usize>(lines: &mut [Line; BITS], lane: usize, quads: &[u32; 8]) {
     let mut done = 0;
-    for width in planes(lines.len()) {
+    for width in planes(BITS) {
         let mask = (255 >> (8 - width)) * 0x0101_0101;
-        for (k, line) in lines[done..done + width].iter_mut().enumerate() {
+        for k in 0..*width {
             let mut word = 0;
-            for (j, quad) in quads[k..].iter().step_by(*width).enumerate() {
-                word |= ((quad >> done) & mask) << (width * j);
+            for j in 0..8 / width {
+                word |= ((quads[j * width + k] >> done) & mask) << (width * j);
             }
-            line.0[lane] = word;
+            lines[done + k].0[lane] = word;
         }
         done += width;
     }
 }
 
+#[inline(always)]
 fn put_half(line: &mut Line, output: usize, half: u16) {
     line.0[output / 2] |= u32::from(half) << (16 * (output % 2));
 }
 
 /// Puts one byte a part, parts following each other in runs of 32 outputs.
+#[inline(always)]
 fn put_bytes(lines: &mut [Line], output: usize, bytes: &[i8]) {
-    for (part, byte) in bytes.iter().enumerate() {
-        let byte_at = part * PANEL + output;
-        let word = &mut lines[byte_at / 64].0[byte_at % 64 / 4];
-        *word |= u32::from(byte.cast_unsigned()) << (8 * (byte_at % 4));
+    let (word, shift) = (output / 4, 8 * (output % 4));
+    for (line, pair) in lines.iter_mut().zip(bytes.as_chunks::<2>().0) {
+        line.0[word] |= u32::from(pair[0].cast_unsigned()) << shift;
+        line.0[word + LANES / 2] |= u32::from(pair[1].cast_unsigned()) << shift;
     }
 }
 
+#[inline(always)]
 fn word_at(bytes: &[u8], index: usize) -> u32 {
-    u32::from_le_bytes([
-        bytes[4 * index],
-        bytes[4 * index + 1],
-        bytes[4 * index + 2],
-        bytes[4 * index + 3],
-    ])
+    u32::from_le_bytes(bytes.as_chunks::<4>().0[index])
 }
 
 fn half_at(bytes: &[u8], at: usize) -> u16 {
@@ -225,6 +241,7 @@ fn half_at(bytes: &[u8], at: usize) -> u16 {
 }
 
 /// Takes a block of a file apart.
+#[inline(always)]
 fn take_apart(quant: Quant, bytes: &[u8], block: &mut Block) {
     let Block {
         quads,
@@ -333,9 +350,15 @@ fn pairs(packed: &[u8], quads: &mut [u32; 64]) {
 }
 
 /// Four-bit codes of 256 weights, two runs of 32 to each 32 bytes.
+#[inline(always)]
 fn nibbles_of_256(packed: &[u8], quads: &mut [u32; 64]) {
-    for (i, quad) in quads.iter_mut().enumerate() {
-        *quad = (word_at(packed, i / 16 * 8 + i % 8) >> (4 * (i / 8 % 2))) & 0x0f0f_0f0f;
+    let pairs = quads.as_chunks_mut::<16>().0;
+    for (pair, bytes) in pairs.iter_mut().zip(packed.as_chunks::<32>().0) {
+        for (i, word) in bytes.as_chunks::<4>().0.iter().enumerate() {
+            let word = u32::from_le_bytes(*word);
+            pair[i] = word & 0x0f0f_0f0f;
+            pair[i + 8] = (word >> 4) & 0x0f0f_0f0f;
+        }
     }
 }
 
