@@ -45,8 +45,15 @@ fn products(criterion: &mut Criterion) {
             let mut out = vec![0f32; m * outputs];
             let operations = 2 * m * outputs * inputs;
             let mut work = || {
-                let x = Activations::new(isa(), black_box(&x), m, inputs, Precision::Quantized)
-                    .expect("activations");
+                let x = Activations::new(
+                    isa(),
+                    black_box(&x),
+                    m,
+                    inputs,
+                    Precision::Quantized,
+                    w.is_fine(),
+                )
+                .expect("activations");
                 matmul(isa(), &x, &w, &mut out).expect("a product");
             };
             group.throughput(Throughput::Elements(operations as u64));

@@ -340,9 +340,9 @@ pub(crate) fn quantize<V: Vector>(v: V, values: &[f32; GROUP], count: usize, fin
             let top = v.splat(255.0);
             *words = v.to_bytes(v.select_le(code, top, code, top));
         }
-        for i in 2 * half..2 * half + 2 {
+        for (i, words) in words.iter().enumerate().skip(2 * half).take(2) {
             let mut sum = 0;
-            for word in words[i] {
+            for word in words {
                 // Bytes in pairs, then both: none of the sums overflows.
                 let pairs = (word & 0x00ff_00ff) + ((word >> 8) & 0x00ff_00ff);
                 sum += (pairs & 0xffff) + (pairs >> 16);

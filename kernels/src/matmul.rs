@@ -468,7 +468,7 @@ impl<'a> Strip<'a> {
         if let Some(residual) = self.residual {
             let residual = &residual[row * self.outputs + first..][..count];
             for (result, residual) in result.iter_mut().zip(residual) {
-                *result = residual + *result;
+                *result += residual;
             }
         }
         // SAFETY: `row < rows` and `first + count <= outputs`, so the target lies inside the matrix; it is exclusive by this function's contract.

@@ -30,8 +30,8 @@ impl<const R: usize> Operation for Block<'_, R> {
         }
         for (run, weights) in self.weights.chunks(RUN).enumerate() {
             let mut rows = [&[][..]; R];
-            for r in 0..R {
-                rows[r] = &self.rows[r][run * RUN..][..weights.len()];
+            for (part, row) in rows.iter_mut().zip(&self.rows) {
+                *part = &row[run * RUN..][..weights.len()];
             }
             let mut sums = [[v.splat(0.0); 2]; R];
             for (i, w) in weights.iter().enumerate() {

@@ -87,8 +87,9 @@ fn block<
         let mut scaled = [[v.splat(0.0); 2]; R];
         for part in 0..PARTS {
             let mut sums = [[v.splat_int(0); 2]; R];
-            for quad in part * quads..(part + 1) * quads {
-                let w = [v.load_line(&codes[quad][0]), v.load_line(&codes[quad][1])];
+            let first = part * quads;
+            for (quad, codes) in (first..first + quads).zip(&codes[first..]) {
+                let w = [v.load_line(&codes[0]), v.load_line(&codes[1])];
                 for r in 0..R {
                     let x = v.splat_int(rows[r][g].quads[quad]);
                     for half in 0..2 {
@@ -133,8 +134,8 @@ fn block<
                 }
             }
             if OFFSETS {
-                for part in 0..PARTS {
-                    let offset = v.load(&offsets[part][half].0);
+                for (part, offset) in offsets.iter().enumerate() {
+                    let offset = v.load(&offset[half].0);
                     for r in 0..R {
                         let sum = if PARTS == 2 {
                             rows[r][g].halves[part]
