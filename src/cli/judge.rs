@@ -77,7 +77,7 @@ pub struct Args {
 #[derive(Clone, Debug, clap::Args)]
 pub struct EngineArguments {
     /// Most items in a batch.
-    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub max_batch: u32,
     /// Most prompt tokens of one item in a step.
     #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]

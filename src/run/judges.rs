@@ -37,7 +37,7 @@ impl Default for JudgeSettings {
     fn default() -> Self {
         JudgeSettings {
             exact: false,
-            max_batch: 8,
+            max_batch: 16,
             prefill_chunk: 512,
             prefix_cache: true,
             cache_bytes: None,

@@ -1,8 +1,8 @@
 //! Model files of random weights: any size of any family in any quantization, for measuring speed where the real file is
 //! not at hand. What such a model says means nothing.
 //!
-//! [`shape`] says how large, [`mix`] which tensor gets which type, [`plan`] which metadata and tensors make a family,
-//! [`blocks`] draws rows, and [`file`] streams them to the disk. Knows no terminal.
+//! `shape` says how large, `mix` which tensor gets which type, `plan` which metadata and tensors make a family,
+//! `blocks` draws rows, and `file` streams them to the disk. Knows no terminal.
 
 mod blocks;
 pub mod file;
