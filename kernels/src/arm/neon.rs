@@ -23,18 +23,32 @@ impl<P: Products> Neon<P> {
     }
 }
 
+macro_rules! has {
+    ($call:expr) => {
+        // SAFETY: a value of `Neon` exists only where `detect` found NEON, and each load or store is of a quarter of an array of
+        // sixteen lanes, or of sixteen bytes.
+        unsafe { $call }
+    };
+}
+
 /// All four registers through one instruction.
 macro_rules! four {
     ($op:path, $($x:expr),+) => {
-        [$op($($x[0]),+), $op($($x[1]),+), $op($($x[2]),+), $op($($x[3]),+)]
+        [
+            has!($op($($x[0]),+)),
+            has!($op($($x[1]),+)),
+            has!($op($($x[2]),+)),
+            has!($op($($x[3]),+)),
+        ]
     };
 }
 
 /// Four halves as singles. In assembly, as there is no stable type of a half.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 fn widen(halves: uint16x4_t) -> float32x4_t {
     let wide;
-    // SAFETY: every AArch64 machine has the instruction, which touches two registers and nothing else.
+    // SAFETY: this function is compiled for the instruction, which touches two registers and nothing else.
     unsafe {
         asm!(
             "fcvtl {wide:v}.4s, {halves:v}.4h",
@@ -47,7 +61,8 @@ fn widen(halves: uint16x4_t) -> float32x4_t {
 }
 
 /// `a` where it is greater, else `b`. The instruction of this name gives NaN where either is.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 fn greater(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     vbslq_f32(vcgtq_f32(a, b), a, b)
 }
@@ -61,8 +76,40 @@ fn ask<T>(at: *const T) {
     }
 }
 
+/// What [`Vector::top`] does.
+#[inline]
+#[target_feature(enable = "neon")]
+fn top(x: [float32x4_t; 4]) -> f32 {
+    let x = greater(greater(x[0], x[2]), greater(x[1], x[3]));
+    let x = greater(x, vextq_f32::<2>(x, x));
+    vgetq_lane_f32::<0>(greater(x, vextq_f32::<1>(x, x)))
+}
+
+/// Sixteen signed bytes, widened.
+#[inline]
+#[target_feature(enable = "neon")]
+fn widen_bytes(bytes: int8x16_t) -> [int32x4_t; 4] {
+    let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
+    [
+        vmovl_s16(vget_low_s16(low)),
+        vmovl_high_s16(low),
+        vmovl_s16(vget_low_s16(high)),
+        vmovl_high_s16(high),
+    ]
+}
+
+/// Sixteen numbers as bytes.
+#[inline]
+#[target_feature(enable = "neon")]
+fn narrow(wide: [uint32x4_t; 4]) -> uint8x16_t {
+    let low = vcombine_u16(vqmovn_u32(wide[0]), vqmovn_u32(wide[1]));
+    let high = vcombine_u16(vqmovn_u32(wide[2]), vqmovn_u32(wide[3]));
+    vcombine_u8(vqmovn_u16(low), vqmovn_u16(high))
+}
+
 /// Sixteen numbers of two bytes, four to a register.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 fn load_pairs(from: &[u16; LANES]) -> [uint16x4_t; 4] {
     let at = from.as_ptr();
     // SAFETY: each load is of a quarter of an array of sixteen.
@@ -84,33 +131,27 @@ impl<P: Products> Vector for Neon<P> {
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {
-        [vdupq_n_f32(x); 4]
+        [has!(vdupq_n_f32(x)); 4]
     }
 
     #[inline(always)]
     fn load(self, from: &[f32; LANES]) -> Self::F {
         let at = from.as_ptr();
-        // SAFETY: each load is of a quarter of an array of sixteen.
-        unsafe {
-            [
-                vld1q_f32(at),
-                vld1q_f32(at.add(4)),
-                vld1q_f32(at.add(8)),
-                vld1q_f32(at.add(12)),
-            ]
-        }
+        [
+            has!(vld1q_f32(at)),
+            has!(vld1q_f32(at.add(4))),
+            has!(vld1q_f32(at.add(8))),
+            has!(vld1q_f32(at.add(12))),
+        ]
     }
 
     #[inline(always)]
     fn store(self, x: Self::F, to: &mut [f32; LANES]) {
         let at = to.as_mut_ptr();
-        // SAFETY: each store is of a quarter of an array of sixteen.
-        unsafe {
-            vst1q_f32(at, x[0]);
-            vst1q_f32(at.add(4), x[1]);
-            vst1q_f32(at.add(8), x[2]);
-            vst1q_f32(at.add(12), x[3]);
-        }
+        has!(vst1q_f32(at, x[0]));
+        has!(vst1q_f32(at.add(4), x[1]));
+        has!(vst1q_f32(at.add(8), x[2]));
+        has!(vst1q_f32(at.add(12), x[3]));
     }
 
     #[inline(always)]
@@ -122,13 +163,13 @@ impl<P: Products> Vector for Neon<P> {
     fn load_half(self, from: &[f16; LANES]) -> Self::F {
         // SAFETY: a half is transparent over its bits, which may be any.
         let bits = unsafe { &*from.as_ptr().cast::<[u16; LANES]>() };
-        let halves = load_pairs(bits);
+        let halves = has!(load_pairs(bits));
         four!(widen, halves)
     }
 
     #[inline(always)]
     fn load_upper(self, from: &[u16; LANES]) -> Self::F {
-        let halves = load_pairs(from);
+        let halves = has!(load_pairs(from));
         let moved = four!(vshll_n_u16::<16>, halves);
         four!(vreinterpretq_f32_u32, moved)
     }
@@ -138,21 +179,13 @@ impl<P: Products> Vector for Neon<P> {
         // SAFETY: eight words are as large as sixteen halves, aligned better, and those may be any bits; the low half of a word
         // lies first, as `detect` has seen to.
         let bits = unsafe { &*from.as_ptr().cast::<[u16; LANES]>() };
-        let halves = load_pairs(bits);
+        let halves = has!(load_pairs(bits));
         four!(widen, halves)
     }
 
     #[inline(always)]
     fn load_signed(self, from: &[u32; LANES / 4]) -> Self::F {
-        // SAFETY: the load is of an array of sixteen bytes.
-        let bytes = unsafe { vld1q_s8(from.as_ptr().cast()) };
-        let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
-        let wide = [
-            vmovl_s16(vget_low_s16(low)),
-            vmovl_high_s16(low),
-            vmovl_s16(vget_low_s16(high)),
-            vmovl_high_s16(high),
-        ];
+        let wide = has!(widen_bytes(vld1q_s8(from.as_ptr().cast())));
         four!(vcvtq_f32_s32, wide)
     }
 
@@ -194,21 +227,18 @@ impl<P: Products> Vector for Neon<P> {
 
     #[inline(always)]
     fn splat_int(self, x: i32) -> Self::I {
-        [vdupq_n_s32(x); 4]
+        [has!(vdupq_n_s32(x)); 4]
     }
 
     #[inline(always)]
     fn load_line(self, from: &Line) -> Self::I {
         let at = from.0.as_ptr().cast::<i32>();
-        // SAFETY: each load is of a quarter of a line.
-        unsafe {
-            [
-                vld1q_s32(at),
-                vld1q_s32(at.add(4)),
-                vld1q_s32(at.add(8)),
-                vld1q_s32(at.add(12)),
-            ]
-        }
+        [
+            has!(vld1q_s32(at)),
+            has!(vld1q_s32(at.add(4))),
+            has!(vld1q_s32(at.add(8))),
+            has!(vld1q_s32(at.add(12))),
+        ]
     }
 
     #[inline(always)]
@@ -219,25 +249,22 @@ impl<P: Products> Vector for Neon<P> {
     #[inline(always)]
     fn store_line(self, x: Self::I, to: &mut Line) {
         let at = to.0.as_mut_ptr().cast::<i32>();
-        // SAFETY: each store is of a quarter of a line.
-        unsafe {
-            vst1q_s32(at, x[0]);
-            vst1q_s32(at.add(4), x[1]);
-            vst1q_s32(at.add(8), x[2]);
-            vst1q_s32(at.add(12), x[3]);
-        }
+        has!(vst1q_s32(at, x[0]));
+        has!(vst1q_s32(at.add(4), x[1]));
+        has!(vst1q_s32(at.add(8), x[2]));
+        has!(vst1q_s32(at.add(12), x[3]));
     }
 
     #[inline(always)]
     fn shift_left(self, x: Self::I, n: u32) -> Self::I {
-        let n = [vdupq_n_s32(n.cast_signed()); 4];
+        let n = [has!(vdupq_n_s32(n.cast_signed())); 4];
         four!(vshlq_s32, x, n)
     }
 
     /// The instruction shifts left, and by a negative number the other way.
     #[inline(always)]
     fn shift_right(self, x: Self::I, n: u32) -> Self::I {
-        let n = [vdupq_n_s32(-n.cast_signed()); 4];
+        let n = [has!(vdupq_n_s32(-n.cast_signed())); 4];
         let x = four!(vreinterpretq_u32_s32, x);
         let moved = four!(vshlq_u32, x, n);
         four!(vreinterpretq_s32_u32, moved)
@@ -270,14 +297,22 @@ impl<P: Products> Vector for Neon<P> {
 
     #[inline(always)]
     fn dot(self, sum: Self::I, x: Self::I, w: Self::I) -> Self::I {
-        let p = [self.0; 4];
-        four!(P::dot, p, sum, x, w)
+        [
+            self.0.dot(sum[0], x[0], w[0]),
+            self.0.dot(sum[1], x[1], w[1]),
+            self.0.dot(sum[2], x[2], w[2]),
+            self.0.dot(sum[3], x[3], w[3]),
+        ]
     }
 
     #[inline(always)]
     fn dot_narrow(self, sum: Self::I, x: Self::I, w: Self::I) -> Self::I {
-        let p = [self.0; 4];
-        four!(P::dot_narrow, p, sum, x, w)
+        [
+            self.0.dot_narrow(sum[0], x[0], w[0]),
+            self.0.dot_narrow(sum[1], x[1], w[1]),
+            self.0.dot_narrow(sum[2], x[2], w[2]),
+            self.0.dot_narrow(sum[3], x[3], w[3]),
+        ]
     }
 
     #[inline(always)]
@@ -288,12 +323,8 @@ impl<P: Products> Vector for Neon<P> {
     #[inline(always)]
     fn to_bytes(self, x: Self::F) -> [u32; LANES / 4] {
         let wide = four!(vcvtnq_u32_f32, x);
-        let low = vcombine_u16(vqmovn_u32(wide[0]), vqmovn_u32(wide[1]));
-        let high = vcombine_u16(vqmovn_u32(wide[2]), vqmovn_u32(wide[3]));
-        let bytes = vcombine_u8(vqmovn_u16(low), vqmovn_u16(high));
         let mut words = [0; LANES / 4];
-        // SAFETY: the store is of an array of sixteen bytes.
-        unsafe { vst1q_u8(words.as_mut_ptr().cast(), bytes) };
+        has!(vst1q_u8(words.as_mut_ptr().cast(), narrow(wide)));
         words
     }
 
@@ -310,8 +341,6 @@ impl<P: Products> Vector for Neon<P> {
 
     #[inline(always)]
     fn top(self, x: Self::F) -> f32 {
-        let x = greater(greater(x[0], x[2]), greater(x[1], x[3]));
-        let x = greater(x, vextq_f32::<2>(x, x));
-        vgetq_lane_f32::<0>(greater(x, vextq_f32::<1>(x, x)))
+        has!(top(x))
     }
 }

@@ -38,25 +38,40 @@ impl Products for Plain {
         operation.run(v)
     }
 
-    /// Even and odd bytes are widened and multiplied apart: a product of at most 255 * 128 fits 16 bits.
     #[inline(always)]
     fn dot(self, sum: int32x4_t, x: int32x4_t, w: int32x4_t) -> int32x4_t {
-        let ([even, odd], [even_weights, odd_weights]) = (widen(x), widen_signed(w));
-        let sum = vpadalq_s16(sum, vmulq_s16(even, even_weights));
-        vpadalq_s16(sum, vmulq_s16(odd, odd_weights))
+        // SAFETY: `self` exists, so the machine has NEON.
+        unsafe { dot(sum, x, w) }
     }
 
-    /// Two products of at most 255 * 64 fit 16 bits too.
     #[inline(always)]
     fn dot_narrow(self, sum: int32x4_t, x: int32x4_t, w: int32x4_t) -> int32x4_t {
-        let ([even, odd], [even_weights, odd_weights]) = (widen(x), widen_signed(w));
-        let products = vmulq_s16(even, even_weights);
-        vpadalq_s16(sum, vmlaq_s16(products, odd, odd_weights))
+        // SAFETY: `self` exists, so the machine has NEON.
+        unsafe { dot_narrow(sum, x, w) }
     }
 }
 
+/// Even and odd bytes are widened and multiplied apart: a product of at most 255 * 128 fits 16 bits.
+#[inline]
+#[target_feature(enable = "neon")]
+fn dot(sum: int32x4_t, x: int32x4_t, w: int32x4_t) -> int32x4_t {
+    let ([even, odd], [even_weights, odd_weights]) = (widen(x), widen_signed(w));
+    let sum = vpadalq_s16(sum, vmulq_s16(even, even_weights));
+    vpadalq_s16(sum, vmulq_s16(odd, odd_weights))
+}
+
+/// Two products of at most 255 * 64 fit 16 bits too.
+#[inline]
+#[target_feature(enable = "neon")]
+fn dot_narrow(sum: int32x4_t, x: int32x4_t, w: int32x4_t) -> int32x4_t {
+    let ([even, odd], [even_weights, odd_weights]) = (widen(x), widen_signed(w));
+    let products = vmulq_s16(even, even_weights);
+    vpadalq_s16(sum, vmlaq_s16(products, odd, odd_weights))
+}
+
 /// The even and the odd bytes, which are unsigned.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 fn widen(x: int32x4_t) -> [int16x8_t; 2] {
     let x = vreinterpretq_u16_s32(x);
     let even = vandq_u16(x, vdupq_n_u16(255));
@@ -65,7 +80,8 @@ fn widen(x: int32x4_t) -> [int16x8_t; 2] {
 }
 
 /// The even and the odd bytes, which are signed.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "neon")]
 fn widen_signed(w: int32x4_t) -> [int16x8_t; 2] {
     let w = vreinterpretq_s16_s32(w);
     let even = vshrq_n_s16::<8>(vshlq_n_s16::<8>(w));
@@ -87,22 +103,26 @@ impl Products for Dotprod {
         unsafe { enter_dotprod(v, operation) }
     }
 
-    /// `w + 128` is unsigned too: what it gives too much is `x` times 128. The latter is the same for many weights, and a
-    /// compiler that sees it takes it once.
     #[inline(always)]
     fn dot(self, sum: int32x4_t, x: int32x4_t, w: int32x4_t) -> int32x4_t {
-        let top = vdupq_n_s32(0x8080_8080_u32.cast_signed());
         // SAFETY: `self` exists, so the machine has the instruction.
-        unsafe {
-            let excess = udot(vdupq_n_s32(0), x, top);
-            vsubq_s32(udot(sum, x, veorq_s32(w, top)), excess)
-        }
+        unsafe { dot_unsigned(sum, x, w) }
     }
 }
 
 #[target_feature(enable = "neon,dotprod")]
 fn enter_dotprod<V: Vector, O: Operation>(v: V, operation: O) -> O::Output {
     operation.run(v)
+}
+
+/// `w + 128` is unsigned too: what it gives too much is `x` times 128. The latter is the same for many weights, and a compiler that
+/// sees it takes it once.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn dot_unsigned(sum: int32x4_t, x: int32x4_t, w: int32x4_t) -> int32x4_t {
+    let top = vdupq_n_s32(0x8080_8080_u32.cast_signed());
+    let excess = udot(vdupq_n_s32(0), x, top);
+    vsubq_s32(udot(sum, x, veorq_s32(w, top)), excess)
 }
 
 /// Adds to each lane of `sum` four products of unsigned bytes. In assembly, as the intrinsic is not stable.
