@@ -72,7 +72,7 @@ fn greater(a: float32x4_t, b: float32x4_t) -> float32x4_t {
 fn ask<T>(at: *const T) {
     // SAFETY: a prefetch touches neither registers nor memory, and does not fault.
     unsafe {
-        asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nomem, nostack, preserves_flags));
+        asm!("prfm pldl1keep, [{at}]", at = in(reg) at.addr(), options(nomem, nostack, preserves_flags));
     }
 }
 
