@@ -4,10 +4,13 @@ use crate::KernelError;
 use crate::vector::{Portable, Vector};
 use std::sync::OnceLock;
 
+#[cfg(target_arch = "aarch64")]
+use crate::arm::{neon::Neon, products};
 #[cfg(target_arch = "x86_64")]
 use crate::x86::{avx2::Avx2, avx512::Avx512};
 
-/// Names the instruction set to use, over the best one found: `portable`, `avx2` or `avx512`.
+/// Names the instruction set to use, over the best one found: `portable`; on x86-64 `avx2`, `avxvnni` or `avx512`; on AArch64
+/// `neon`, `dotprod` or `i8mm`.
 pub const ISA_VARIABLE: &str = "ASSIZE_ISA";
 
 /// An instruction set that this machine has. All of them give the same bits.
@@ -18,9 +21,17 @@ pub struct Isa(Kind);
 enum Kind {
     Portable,
     #[cfg(target_arch = "x86_64")]
-    Avx2(Avx2),
+    Avx2(Avx2<false>),
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni(Avx2<true>),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon<products::Plain>),
+    #[cfg(target_arch = "aarch64")]
+    Dotprod(Neon<products::Dotprod>),
+    #[cfg(target_arch = "aarch64")]
+    I8mm(Neon<products::I8mm>),
 }
 
 impl Isa {
@@ -34,7 +45,14 @@ impl Isa {
         #[cfg(target_arch = "x86_64")]
         {
             all.extend(Avx2::detect().map(|v| Isa(Kind::Avx2(v))));
+            all.extend(Avx2::detect().map(|v| Isa(Kind::AvxVnni(v))));
             all.extend(Avx512::detect().map(|v| Isa(Kind::Avx512(v))));
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            all.extend(Neon::detect().map(|v| Isa(Kind::Neon(v))));
+            all.extend(Neon::detect().map(|v| Isa(Kind::Dotprod(v))));
+            all.extend(Neon::detect().map(|v| Isa(Kind::I8mm(v))));
         }
         all
     }
@@ -77,11 +95,20 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
+            Kind::AvxVnni(_) => "avxvnni",
+            #[cfg(target_arch = "x86_64")]
             Kind::Avx512(_) => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon(_) => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Kind::Dotprod(_) => "dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Kind::I8mm(_) => "i8mm",
         }
     }
 
-    /// Rows that a product works on at a time, as many as its registers bear.
+    /// Rows that a product works on at a time, as many as its registers bear: a row takes two vectors of sums, so two rows take 8 of
+    /// the 16 registers of AVX2, and 16 of the 32 of NEON.
     pub(crate) fn block_rows(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -101,7 +128,15 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2(v) => v.run(operation),
             #[cfg(target_arch = "x86_64")]
+            Kind::AvxVnni(v) => v.run(operation),
+            #[cfg(target_arch = "x86_64")]
             Kind::Avx512(v) => v.run(operation),
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon(v) => v.run(operation),
+            #[cfg(target_arch = "aarch64")]
+            Kind::Dotprod(v) => v.run(operation),
+            #[cfg(target_arch = "aarch64")]
+            Kind::I8mm(v) => v.run(operation),
         }
     }
 }

@@ -12,6 +12,8 @@ mod kinds;
 
 pub mod scalar;
 
+#[cfg(target_arch = "aarch64")]
+mod arm;
 mod dispatch;
 mod generic;
 mod pack;

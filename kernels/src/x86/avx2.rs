@@ -1,23 +1,26 @@
-//! AVX2 with FMA and F16C: a vector is two registers.
+//! AVX2 with FMA and F16C, and, where the machine has it, VNNI on the same registers: a vector is two of them.
 
 use crate::dispatch::Operation;
 use crate::vector::{LANES, Line, Vector};
 use half::f16;
 use std::arch::x86_64::*;
 
-/// Exists only where the machine has AVX2, FMA and F16C.
+/// Exists only where the machine has AVX2, FMA and F16C, and, if `VNNI`, AVX-VNNI too.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx2(());
+pub struct Avx2<const VNNI: bool>(());
 
-impl Avx2 {
+impl<const VNNI: bool> Avx2<VNNI> {
     /// The vectors, where the machine has them.
-    pub fn detect() -> Option<Avx2> {
+    pub fn detect() -> Option<Self> {
         let found = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c");
-        found.then_some(Avx2(()))
+            && is_x86_feature_detected!("f16c")
+            && (!VNNI || is_x86_feature_detected!("avxvnni"));
+        found.then_some(Self(()))
     }
+}
 
+impl Avx2<false> {
     /// Runs the operation in code compiled for these instructions.
     pub fn run<O: Operation>(self, operation: O) -> O::Output {
         // SAFETY: `self` exists, so `detect` found every feature that `enter` is compiled with.
@@ -25,15 +28,28 @@ impl Avx2 {
     }
 }
 
+impl Avx2<true> {
+    /// Runs the operation in code compiled for these instructions.
+    pub fn run<O: Operation>(self, operation: O) -> O::Output {
+        // SAFETY: `self` exists, so `detect` found every feature that `enter_vnni` is compiled with.
+        unsafe { enter_vnni(self, operation) }
+    }
+}
+
 #[target_feature(enable = "avx2,fma,f16c")]
-fn enter<O: Operation>(v: Avx2, operation: O) -> O::Output {
+fn enter<O: Operation>(v: Avx2<false>, operation: O) -> O::Output {
+    operation.run(v)
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn enter_vnni<O: Operation>(v: Avx2<true>, operation: O) -> O::Output {
     operation.run(v)
 }
 
 macro_rules! has {
     ($call:expr) => {
-        // SAFETY: a value of `Avx2` exists only where `detect` found the features of this instruction, and each load
-        // or store is of half an array of sixteen lanes; a prefetch touches nothing.
+        // SAFETY: a value of `Avx2` exists only where `detect` found the features of this instruction (those of VNNI are
+        // called only where `VNNI`), and each load or store is of half an array of sixteen lanes; a prefetch touches nothing.
         unsafe { $call }
     };
 }
@@ -54,7 +70,7 @@ pub(super) fn top_of_eight(x: __m256) -> f32 {
     _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
 }
 
-impl Vector for Avx2 {
+impl<const VNNI: bool> Vector for Avx2<VNNI> {
     const SUMS: usize = 6;
 
     type F = [__m256; 2];
@@ -215,9 +231,13 @@ impl Vector for Avx2 {
         both!(_mm256_sub_epi8, a, b)
     }
 
-    /// The instruction that multiplies bytes saturates at 16 bits, so even and odd bytes are widened and multiplied apart.
+    /// One instruction with VNNI. Without it, the one that multiplies bytes saturates at 16 bits, so even and odd bytes are widened
+    /// and multiplied apart.
     #[inline(always)]
     fn dot(self, sum: Self::I, x: Self::I, w: Self::I) -> Self::I {
+        if VNNI {
+            return both!(_mm256_dpbusd_avx_epi32, sum, x, w);
+        }
         let even = self.and(x, [has!(_mm256_set1_epi16(255)); 2]);
         let odd = both!(_mm256_srli_epi16::<8>, x);
         let even_weights = both!(_mm256_slli_epi16::<8>, w);
@@ -229,9 +249,12 @@ impl Vector for Avx2 {
         both!(_mm256_add_epi32, sum, products)
     }
 
-    /// Two products of at most 255 * 64 fit 16 bits, so here the saturating instruction is exact.
+    /// Two products of at most 255 * 64 fit 16 bits, so here the saturating instruction is exact too.
     #[inline(always)]
     fn dot_narrow(self, sum: Self::I, x: Self::I, w: Self::I) -> Self::I {
+        if VNNI {
+            return self.dot(sum, x, w);
+        }
         let pairs = both!(_mm256_maddubs_epi16, x, w);
         let ones = [has!(_mm256_set1_epi16(1)); 2];
         let products = both!(_mm256_madd_epi16, pairs, ones);

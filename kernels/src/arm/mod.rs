@@ -1,0 +1,4 @@
+//! The vectors of AArch64.
+
+pub mod neon;
+pub mod products;
