@@ -295,7 +295,7 @@ fn compute(
             }
         }
         (Panels::Single(all), _) => {
-            for (piece, weights) in all[this].chunks(PIECE).enumerate() {
+            for (piece, weights) in all.as_chunks::<2>().0[this].chunks(PIECE).enumerate() {
                 exact_rows(isa, weights, x, piece * PIECE, rows.clone(), totals);
             }
         }

@@ -20,7 +20,7 @@ pub(crate) enum Panels {
     /// Quantized: see `pack`. `[panels, blocks, lines]`.
     Packed(Layout, Vec<Line>),
     /// `[panels, inputs, 2]`.
-    Single(Vec<[Floats; 2]>),
+    Single(Vec<Floats>),
     /// `[panels, inputs, 2]`, in half precision.
     Half(Vec<[f16; LANES]>),
     /// `[panels, inputs, 2]`, upper halves of singles.
@@ -76,20 +76,15 @@ impl Matrix {
                         panel[lane] = bf16::from_le_bytes([at[0], at[1]]).to_bits();
                     },
                 )),
-                _ => Panels::Single(
-                    interleave(
-                        outputs,
-                        inputs,
-                        bytes,
-                        Floats([0.0; LANES]),
-                        |panel, lane, at| {
-                            panel.0[lane] = f32::from_le_bytes([at[0], at[1], at[2], at[3]]);
-                        },
-                    )
-                    .as_chunks::<2>()
-                    .0
-                    .to_vec(),
-                ),
+                _ => Panels::Single(interleave(
+                    outputs,
+                    inputs,
+                    bytes,
+                    Floats([0.0; LANES]),
+                    |panel, lane, at| {
+                        panel.0[lane] = f32::from_le_bytes([at[0], at[1], at[2], at[3]]);
+                    },
+                )),
             },
         };
         Ok(Matrix {
@@ -185,7 +180,7 @@ impl Matrix {
             Panels::Single(all) => out
                 .iter_mut()
                 .enumerate()
-                .for_each(|(i, out)| *out = all[panel * self.inputs + i][half].0[lane]),
+                .for_each(|(i, out)| *out = all[first + 2 * i].0[lane]),
             Panels::Half(all) => out
                 .iter_mut()
                 .enumerate()

@@ -32,10 +32,7 @@ pub fn linear(
     residual: Option<&Tensor>,
     precision: Precision,
 ) -> Result<Tensor> {
-    let all = products(x, norm, &[layer], residual, precision)?;
-    all.into_iter()
-        .next()
-        .ok_or_else(|| Error::Msg("a product is missing".to_string()))
+    only(products(x, norm, &[layer], residual, precision)?)
 }
 
 /// As [`linear`], through a norm and without a residual; the result, `[T, outputs]`, takes the place of whatever is in `out`, and its memory.
@@ -101,7 +98,11 @@ pub fn mlp(
         crate::gated(isa(), x, gate.weight, up.weight, activation, fine)
     })?;
     let (rows, _) = x.dims2()?;
-    let all = multiply(&inner, rows, &[down], residual)?;
+    only(multiply(&inner, rows, &[down], residual)?)
+}
+
+/// The product of the one layer that was asked for.
+fn only(all: Vec<Tensor>) -> Result<Tensor> {
     all.into_iter()
         .next()
         .ok_or_else(|| Error::Msg("a product is missing".to_string()))
