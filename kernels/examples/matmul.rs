@@ -56,14 +56,14 @@ fn main() {
             bytes.len() as f64 / packed / 1e6
         );
         // Several copies, so that one row reads memory, not the cache.
-        let copies: Vec<Matrix> = (0..if only.is_some_and(|only| only > 1) {
+        let copies: Vec<Matrix> = (0..if outputs < 1000 || only.is_some_and(|only| only > 1) {
             1
         } else {
             24
         })
             .map(|_| Matrix::new(quant, outputs, inputs, &bytes).unwrap())
             .collect();
-        for m in [1usize, 2, 4, 8, 16, 64, 512] {
+        for m in [1usize, 2, 3, 4, 6, 8, 12, 16, 64, 512] {
             let x: Vec<f32> = (0..m * inputs)
                 .map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0)
                 .collect();
@@ -71,7 +71,9 @@ fn main() {
             if only.is_some_and(|only| only != m) {
                 continue;
             }
-            let repeat = if only.is_some() {
+            let repeat = if outputs < 1000 {
+                2000 / m
+            } else if only.is_some() {
                 4000 * 8960 / outputs / only.unwrap_or(1).max(8)
             } else {
                 (48 / m).max(3)

@@ -112,7 +112,17 @@ impl Isa {
     pub(crate) fn block_rows(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512(_) => 6,
+            Kind::Avx512(_) => 4,
+            _ => 2,
+        }
+    }
+
+    /// Rows that are multiplied at a time by weights as these are unpacked: all their sums for a half of a panel lie in registers.
+    pub(crate) fn few_rows(self) -> usize {
+        match self.0 {
+            Kind::Portable => 1,
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512(_) => 8,
             _ => 2,
         }
     }

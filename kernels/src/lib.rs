@@ -17,6 +17,7 @@ mod arm;
 mod dispatch;
 mod generic;
 mod pack;
+mod panel;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;

@@ -4,13 +4,9 @@
 use crate::activations::Activations;
 use crate::dispatch::Isa;
 use crate::error::expect_length;
-use crate::generic::exact::{self, Narrow, Widen};
-use crate::generic::expand::{CHUNK, Chunk, Dequantize, Expand, Weights};
-use crate::generic::quantized;
 use crate::generic::rows::GateGroup;
-use crate::matrix::Panels;
-use crate::pack::{GROUP, Layout, PANEL};
-use crate::vector::{Floats, LANES, Line};
+use crate::pack::{GROUP, PANEL};
+use crate::panel::{Room, compute};
 use crate::{Activation, KernelError, Matrix, Precision};
 use rayon::prelude::*;
 use std::cell::RefCell;
@@ -21,12 +17,6 @@ const SERIAL: usize = 1 << 18;
 
 /// Bytes of activations that a task works on, so that they stay in the second-level cache while panel after panel meets them.
 const ACTIVATION_BYTES: usize = 1 << 19;
-
-/// Rows up to which expanding a piece takes longer than its products.
-const FEW: usize = 2;
-
-/// Inputs of a piece of a panel that is expanded at a time.
-const PIECE: usize = CHUNK * GROUP;
 
 /// A product to be computed, and what is added to it.
 pub struct Product<'a> {
@@ -221,206 +211,11 @@ struct Scratch {
     totals: Vec<[f32; PANEL]>,
 }
 
-/// Room for a piece of a panel, in either form.
-struct Room {
-    chunk: Box<Chunk>,
-    weights: Box<Weights>,
-}
-
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
-        room: Room {
-            chunk: Box::new(Chunk::new()),
-            weights: Box::new([[Floats([0.0; LANES]); 2]; PIECE]),
-        },
+        room: Room::new(),
         totals: Vec::new(),
     });
-}
-
-/// The products of a range of rows, or of rows of groups where the weights are quantized, with a panel, added to `totals`, piece by piece of
-/// the panel.
-fn compute(
-    isa: Isa,
-    x: &Activations<'_>,
-    w: &Matrix,
-    panel: usize,
-    rows: Range<usize>,
-    room: &mut Room,
-    totals: &mut [[f32; PANEL]],
-) {
-    let inputs = w.inputs();
-    let this = panel * inputs..(panel + 1) * inputs;
-    let Room { chunk, weights } = room;
-    match (&w.panels, x.precision()) {
-        (Panels::Packed(layout, all), Precision::Quantized | Precision::Refined) => {
-            let kernel = kernel(*layout);
-            let each = piece_lines(*layout);
-            let panel_lines = layout.blocks(inputs) * layout.lines();
-            // From this panel on, so that its last piece has a next one too.
-            let from_here = &all[panel * panel_lines..];
-            let few = rows.len() <= FEW;
-            for (piece, lines) in from_here[..panel_lines].chunks(each).enumerate() {
-                isa.run(Expand {
-                    layout: *layout,
-                    lines,
-                    chunk,
-                    prefetch: few,
-                });
-                let behind = &from_here[piece * each + lines.len()..];
-                let next = if few {
-                    &[]
-                } else {
-                    &behind[..each.min(behind.len())]
-                };
-                kernel(isa, chunk, x, piece, rows.clone(), next, totals);
-            }
-        }
-        (Panels::Packed(layout, all), Precision::Exact) => {
-            let pieces = lines(*layout, all, panel, inputs).chunks(piece_lines(*layout));
-            for (piece, lines) in pieces.enumerate() {
-                isa.run(Dequantize {
-                    layout: *layout,
-                    lines,
-                    weights,
-                });
-                let count = PIECE.min(inputs - piece * PIECE);
-                exact_rows(
-                    isa,
-                    &weights[..count],
-                    x,
-                    piece * PIECE,
-                    rows.clone(),
-                    totals,
-                );
-            }
-        }
-        (Panels::Single(all), _) => {
-            for (piece, weights) in all.as_chunks::<2>().0[this].chunks(PIECE).enumerate() {
-                exact_rows(isa, weights, x, piece * PIECE, rows.clone(), totals);
-            }
-        }
-        (Panels::Half(all), _) => {
-            let halves = &all[2 * this.start..2 * this.end];
-            for (piece, from) in halves.chunks(2 * PIECE).enumerate() {
-                let to = &mut weights[..from.len() / 2];
-                let from = Narrow::Half(from);
-                isa.run(Widen { from, to });
-                exact_rows(isa, to, x, piece * PIECE, rows.clone(), totals);
-            }
-        }
-        (Panels::Upper(all), _) => {
-            let halves = &all[2 * this.start..2 * this.end];
-            for (piece, from) in halves.chunks(2 * PIECE).enumerate() {
-                let to = &mut weights[..from.len() / 2];
-                let from = Narrow::Upper(from);
-                isa.run(Widen { from, to });
-                exact_rows(isa, to, x, piece * PIECE, rows.clone(), totals);
-            }
-        }
-    }
-}
-
-/// The lines of a panel.
-fn lines(layout: Layout, all: &[Line], panel: usize, inputs: usize) -> &[Line] {
-    let each = layout.blocks(inputs) * layout.lines();
-    &all[panel * each..(panel + 1) * each]
-}
-
-/// Lines of a piece.
-fn piece_lines(layout: Layout) -> usize {
-    CHUNK / layout.groups * layout.lines()
-}
-
-/// The expanded piece, all activations, the piece's index, which rows, what comes next, and the rows' totals.
-type Kernel = fn(Isa, &Chunk, &Activations<'_>, usize, Range<usize>, &[Line], &mut [[f32; PANEL]]);
-
-/// The kernel for a layout.
-fn kernel(layout: Layout) -> Kernel {
-    match (layout.parts, layout.offsets, layout.bits) {
-        (2, true, _) if layout.fine() => quantized_rows::<2, true, true, true>,
-        (2, true, _) => quantized_rows::<2, true, false, true>,
-        (2, false, 8) => quantized_rows::<2, false, true, false>,
-        (2, false, _) => quantized_rows::<2, false, true, true>,
-        (_, true, _) => quantized_rows::<4, true, false, true>,
-        (_, false, _) => quantized_rows::<4, false, false, true>,
-    }
-}
-
-fn quantized_rows<const PARTS: usize, const OFFSETS: bool, const FINE: bool, const NARROW: bool>(
-    isa: Isa,
-    chunk: &Chunk,
-    x: &Activations<'_>,
-    piece: usize,
-    rows: Range<usize>,
-    next: &[Line],
-    totals: &mut [[f32; PANEL]],
-) {
-    let groups = (x.columns().div_ceil(GROUP) - piece * CHUNK).min(CHUNK);
-    let all = &x.piece(piece)[rows];
-    in_blocks(isa, totals, |at, size, totals| {
-        let rows = &all[at..at + totals.len()];
-        // Blocks of the larger size ask for the first part, those of the smaller one for the rest.
-        let part = |row: usize| next.len() * row / all.len();
-        let next = &next[part(at)..part(at + totals.len())];
-        macro_rules! block {
-            ($($size:literal)*) => {
-                match size {
-                    $($size => isa.run(quantized::Block::<$size, PARTS, OFFSETS, FINE, NARROW> { chunk, rows, groups, next, totals }),)*
-                    _ => {}
-                }
-            };
-        }
-        block!(1 2 3 4 5 6);
-    });
-}
-
-fn exact_rows(
-    isa: Isa,
-    weights: &[[Floats; 2]],
-    x: &Activations<'_>,
-    first: usize,
-    rows: Range<usize>,
-    totals: &mut [[f32; PANEL]],
-) {
-    let row = |r: usize| &x.values()[r * x.columns()..][first..first + weights.len()];
-    in_blocks(isa, totals, |at, size, totals| {
-        let mut at = rows.start + at;
-        macro_rules! block {
-            ($($size:literal)*) => {
-                match size {
-                    $($size => {
-                        for totals in totals.as_chunks_mut::<$size>().0 {
-                            let rows = std::array::from_fn(|r| row(at + r));
-                            isa.run(exact::Block::<$size> { weights, rows, totals });
-                            at += $size;
-                        }
-                    })*
-                    _ => {}
-                }
-            };
-        }
-        block!(1 2 3 4 5 6);
-    });
-}
-
-/// Cuts rows into blocks as even as can be, none larger than the registers bear, and hands on those of one size together: where they start,
-/// their size, and their totals.
-fn in_blocks(
-    isa: Isa,
-    totals: &mut [[f32; PANEL]],
-    mut work: impl FnMut(usize, usize, &mut [[f32; PANEL]]),
-) {
-    let rows = totals.len();
-    if rows == 0 {
-        return;
-    }
-    let blocks = rows.div_ceil(isa.block_rows().min(6));
-    let (size, larger) = (rows / blocks, rows % blocks);
-    let (these, others) = totals.split_at_mut(larger * (size + 1));
-    if larger > 0 {
-        work(0, size + 1, these);
-    }
-    work(larger * (size + 1), size, others);
 }
 
 /// The result of a product, to be written by panels.

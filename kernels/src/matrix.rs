@@ -224,14 +224,14 @@ fn row(layout: Layout, panel: &[Line], half: usize, lane: usize, out: &mut [f32]
             i % (layout.groups * pack::GROUP),
         );
         let lines = &panel[block * layout.lines()..(block + 1) * layout.lines()];
-        let run = &lines[(i / RUN * 2 + half) * layout.bits..][..layout.bits];
+        let (rest, codes) = lines.split_at(layout.scaling_lines());
+        let run = &codes[(half * 2 * layout.groups + i / RUN) * layout.bits..][..layout.bits];
         let (quad, byte, mut code, mut done) = (i % RUN / 4, i % 4, 0, 0);
         for width in planes(layout.bits) {
             let word = run[done + quad % width].0[lane] >> (8 * byte + width * (quad / width));
             code |= (word & (255 >> (8 - width))) << done;
             done += width;
         }
-        let rest = &lines[layout.code_lines()..];
         let half_at = |line: usize| {
             let word = rest[line].0[output / 2];
             f16::from_bits((word >> (16 * (output % 2))) as u16).to_f32()

@@ -5,11 +5,14 @@
 //!
 //! | lines | what |
 //! |---|---|
-//! | for every 32 inputs, for each half: as many lines as a code has bits | codes, in planes of 4, 2 and 1 bits |
 //! | 1 a scale, or, with sub-scales, 1 a block | scales in half precision |
 //! | as many | offsets likewise, where the type has them |
 //! | half as many as sub-scales | signed bytes that multiply the block's scale |
 //! | as many | signed bytes that multiply the block's offset, where the type has them |
+//! | for each half, for every 32 inputs: as many lines as a code has bits | codes, in planes of 4, 2 and 1 bits |
+//!
+//! Kernels read lines in this very order. With the scales behind the codes that they belong to, a Zen 4 core read 11 GB/s; in ascending order it reads 30, since
+//! only then does its prefetcher see a stream.
 //!
 //! A word of a plane holds codes of one output for consecutive inputs (a quad: four inputs, a byte each): in the plane of nibbles quad `q` lies
 //! in line `q % 4`, in the low nibbles for `q < 4`; in the plane of pairs in line `q % 2` at bit `2 (q / 2)`; in the plane of single bits at bit `q`.
@@ -99,10 +102,15 @@ impl Layout {
         }
     }
 
+    /// Lines of all of a block's scales and offsets, which come before its codes.
+    pub fn scaling_lines(self) -> usize {
+        let scales = self.scale_lines() + self.sub_lines();
+        if self.offsets { 2 * scales } else { scales }
+    }
+
     /// Lines of a block.
     pub fn lines(self) -> usize {
-        let scales = self.scale_lines() + self.sub_lines();
-        self.code_lines() + if self.offsets { 2 * scales } else { scales }
+        self.scaling_lines() + self.code_lines()
     }
 
     /// Blocks of a row of `inputs` weights; the last one may be half empty.
@@ -155,7 +163,7 @@ fn fill_bits<const BITS: usize>(
     for at in 0..row / bytes_each {
         let (index, first_run) = (at * runs / runs_here, at * runs % runs_here);
         let lines = &mut panel[index * layout.lines()..(index + 1) * layout.lines()];
-        let (codes, rest) = lines.split_at_mut(layout.code_lines());
+        let (rest, codes) = lines.split_at_mut(layout.scaling_lines());
         let scale_lines = layout.scale_lines();
         for (output, bytes) in rows.chunks_exact(row).enumerate() {
             take_apart(
@@ -166,7 +174,7 @@ fn fill_bits<const BITS: usize>(
             let (half, lane) = (output / LANES, output % LANES);
             let planes = codes.as_chunks_mut::<BITS>().0;
             for (run, quads) in block.quads.as_chunks::<8>().0[..runs].iter().enumerate() {
-                put_codes(&mut planes[(first_run + run) * 2 + half], lane, quads);
+                put_codes(&mut planes[half * runs_here + first_run + run], lane, quads);
             }
             let mut at = if layout.sub_scales { 0 } else { first_run };
             put_half(&mut rest[at], output, block.scale);

@@ -77,8 +77,8 @@ pub trait Vector: Copy + Send + Sync + 'static {
     fn and(self, a: Self::I, b: Self::I) -> Self::I;
     /// The bits of both.
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
-    /// `a + b`.
-    fn add_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a + b`, byte by byte, without carrying.
+    fn add_bytes(self, a: Self::I, b: Self::I) -> Self::I;
     /// `a - b`, byte by byte, without borrowing.
     fn sub_bytes(self, a: Self::I, b: Self::I) -> Self::I;
     /// Adds to each lane the four products of its unsigned bytes in `x` with its signed bytes in `w`. Exact: nothing saturates.
@@ -136,6 +136,14 @@ pub struct Portable;
 #[inline(always)]
 fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; LANES] {
     std::array::from_fn(|i| f(a[i], b[i]))
+}
+
+#[inline(always)]
+fn zip_bytes(a: [i32; LANES], b: [i32; LANES], f: impl Fn(u8, u8) -> u8) -> [i32; LANES] {
+    std::array::from_fn(|i| {
+        let (a, b) = (a[i].to_le_bytes(), b[i].to_le_bytes());
+        i32::from_le_bytes(std::array::from_fn(|j| f(a[j], b[j])))
+    })
 }
 
 impl Vector for Portable {
@@ -253,16 +261,13 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    fn add_int(self, a: Self::I, b: Self::I) -> Self::I {
-        std::array::from_fn(|i| a[i].wrapping_add(b[i]))
+    fn add_bytes(self, a: Self::I, b: Self::I) -> Self::I {
+        zip_bytes(a, b, u8::wrapping_add)
     }
 
     #[inline(always)]
     fn sub_bytes(self, a: Self::I, b: Self::I) -> Self::I {
-        std::array::from_fn(|i| {
-            let (a, b) = (a[i].to_le_bytes(), b[i].to_le_bytes());
-            i32::from_le_bytes(std::array::from_fn(|j| a[j].wrapping_sub(b[j])))
-        })
+        zip_bytes(a, b, u8::wrapping_sub)
     }
 
     #[inline(always)]

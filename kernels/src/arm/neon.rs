@@ -281,8 +281,13 @@ impl<P: Products> Vector for Neon<P> {
     }
 
     #[inline(always)]
-    fn add_int(self, a: Self::I, b: Self::I) -> Self::I {
-        four!(vaddq_s32, a, b)
+    fn add_bytes(self, a: Self::I, b: Self::I) -> Self::I {
+        let (a, b) = (
+            four!(vreinterpretq_s8_s32, a),
+            four!(vreinterpretq_s8_s32, b),
+        );
+        let bytes = four!(vaddq_s8, a, b);
+        four!(vreinterpretq_s32_s8, bytes)
     }
 
     #[inline(always)]

@@ -7,6 +7,7 @@ use crate::dispatch::Operation;
 use crate::pack::{PANEL, RUN};
 use crate::vector::{Floats, LANES, Vector};
 use half::f16;
+use std::ops::Range;
 
 /// The product of `R` rows with a piece of a panel, added to the totals.
 pub struct Block<'a, const R: usize> {
@@ -71,6 +72,16 @@ pub enum Narrow<'a> {
     Half(&'a [[f16; LANES]]),
     /// Upper halves of singles.
     Upper(&'a [[u16; LANES]]),
+}
+
+impl<'a> Narrow<'a> {
+    /// Those vectors alone.
+    pub fn part(self, range: Range<usize>) -> Narrow<'a> {
+        match self {
+            Narrow::Half(all) => Narrow::Half(&all[range]),
+            Narrow::Upper(all) => Narrow::Upper(&all[range]),
+        }
+    }
 }
 
 impl Operation for Widen<'_> {

@@ -4,6 +4,7 @@ pub mod attention;
 pub mod block;
 pub mod exact;
 pub mod expand;
+pub mod few;
 pub mod number;
 pub mod quantized;
 pub mod rows;

@@ -222,8 +222,8 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn add_int(self, a: Self::I, b: Self::I) -> Self::I {
-        both!(_mm256_add_epi32, a, b)
+    fn add_bytes(self, a: Self::I, b: Self::I) -> Self::I {
+        both!(_mm256_add_epi8, a, b)
     }
 
     #[inline(always)]

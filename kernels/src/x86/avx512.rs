@@ -176,8 +176,8 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
-    fn add_int(self, a: __m512i, b: __m512i) -> __m512i {
-        has!(_mm512_add_epi32(a, b))
+    fn add_bytes(self, a: __m512i, b: __m512i) -> __m512i {
+        has!(_mm512_add_epi8(a, b))
     }
 
     #[inline(always)]
