@@ -6,6 +6,7 @@
 use super::Globals;
 use super::fault::{Fault, SOME_FAILED};
 use super::judge::{EngineArguments, find_model, load};
+use super::layouts::{self, Keeper};
 use super::profile;
 use super::speed::{self, SpeedArguments};
 use super::style::{Console, bytes};
@@ -191,7 +192,10 @@ pub(super) fn ready(args: &Args, globals: &Globals, console: &Console) -> Result
         .with_context(|| located.path().display().to_string())?;
     let settings = args.engine.settings();
     let memory = model.plan(&settings)?;
-    let loaded = load(model, &settings, &memory, &located, console, threads)?;
+    let place = layouts::place(args.engine.layout_cache, &located, &model)?;
+    let loaded = load(model, &settings, &memory, place, console, threads)?;
+    // Written before anything is measured.
+    Keeper::new(loaded.unwritten, *console).finish(false);
     Ok(Ready {
         engine: Box::new(loaded.engine),
         asks,

@@ -7,6 +7,7 @@ pub mod fault;
 pub mod fetch;
 pub mod inspect;
 pub mod judge;
+pub mod layouts;
 pub mod meter;
 pub mod models;
 pub mod profile;
