@@ -190,10 +190,11 @@ pub(super) fn ready(args: &Args, globals: &Globals, console: &Console) -> Result
     let located = find_model(&args.model, globals, console)?;
     let model = ModelFile::open(located.path(), located.template())
         .with_context(|| located.path().display().to_string())?;
-    let settings = args.engine.settings();
+    let settings = args.engine.settings(name == "json");
     let memory = model.plan(&settings)?;
     let place = layouts::place(args.engine.layout_cache, &located, &model)?;
-    let loaded = load(model, &settings, &memory, place, console, threads)?;
+    let model = model.keep_packed(place);
+    let loaded = load(model, &settings, &memory, console, threads)?;
     // Written before anything is measured.
     Keeper::new(loaded.unwritten, *console).finish(false);
     Ok(Ready {

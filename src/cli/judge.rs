@@ -18,7 +18,6 @@ use crate::run::profile::{Profile, Profiling};
 use crate::run::{JudgeSettings, Loaded, Memory, ModelFile, Pipeline};
 use crate::trace::{self, FieldMap, TraceFormat};
 use crate::weights::fetch::{FetchOptions, Located, locate};
-use crate::weights::layouts::Place;
 use crate::weights::manifest::{self, Kind};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -105,8 +104,8 @@ pub struct EngineArguments {
 }
 
 impl EngineArguments {
-    /// The settings that were given.
-    pub fn settings(&self) -> JudgeSettings {
+    /// The settings that were given, for answers that will be held to `grammars` or not.
+    pub fn settings(&self, grammars: bool) -> JudgeSettings {
         JudgeSettings {
             exact: self.exact,
             max_batch: self.max_batch as usize,
@@ -116,6 +115,7 @@ impl EngineArguments {
                 .cache_memory
                 .map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
             context: self.context.map(|tokens| tokens as usize),
+            grammars,
         }
     }
 }
@@ -231,7 +231,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         ))
     });
 
-    let settings = args.engine.settings();
+    let settings = args.engine.settings(mode == Mode::Rationale);
     let memory = model.plan(&settings)?;
     description.settings.cache_bytes = memory.cache;
     let (mut journal, opened) = Journal::open(&folder, &description)?;
@@ -246,7 +246,8 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         console.say(format!("{shown}: {settled} items are settled already"));
     }
     let place = layouts::place(args.engine.layout_cache, &located, &model)?;
-    let loaded = load(model, &settings, &memory, place, console, threads)?;
+    let model = model.keep_packed(place);
+    let loaded = load(model, &settings, &memory, console, threads)?;
     let hint = format!("to go on, run: {}", resume_command(args, &folder));
     let interrupt = watch_interrupts(*console, hint.clone())?;
     let mut meter = Meter::new(total, globals.quiet);
@@ -356,15 +357,12 @@ pub(super) fn load(
     model: ModelFile,
     settings: &JudgeSettings,
     memory: &Memory,
-    place: Option<Place>,
     console: &Console,
     threads: usize,
 ) -> Result<Loaded> {
     let began = Instant::now();
     let path = model.path().display().to_string();
-    let loaded = model
-        .load(settings, memory, place, None)
-        .with_context(|| path)?;
+    let loaded = model.load(settings, memory, None).with_context(|| path)?;
     let how = if loaded.mapped { "mapped" } else { "read" };
     let free = memory
         .free

@@ -87,8 +87,12 @@ impl Keeper {
     /// Begins to write, if there is anything to be written. To be called when the first verdict is there: until then it would take the time of
     /// what somebody waits for.
     pub fn begin(&mut self) {
-        let State::Waiting(unwritten) = std::mem::replace(&mut self.state, State::Nothing) else {
-            return;
+        let unwritten = match std::mem::replace(&mut self.state, State::Nothing) {
+            State::Waiting(unwritten) => unwritten,
+            other => {
+                self.state = other;
+                return;
+            }
         };
         let stop = self.stop.clone();
         let thread = std::thread::Builder::new().name("layouts".into());

@@ -128,7 +128,7 @@ fn dispatch(arguments: &Arguments, console: &Console) -> anyhow::Result<u8> {
         Command::Fetch(args) => {
             fetch::run(args, globals.json, globals.quiet, globals.offline).map(|()| 0)
         }
-        Command::Models(args) => models::run(args, globals.json).map(|()| 0),
+        Command::Models(args) => models::run(args, globals.json, console).map(|()| 0),
         Command::Inspect(args) => inspect::run(args, globals.json, globals.quiet).map(|()| 0),
     }
 }

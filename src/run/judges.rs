@@ -3,6 +3,7 @@
 //! Opens the file once: tokenizer and template first, so that what can be refused is refused before weights are read.
 
 use super::settings::{cache_share, free_memory};
+use crate::constrain::ConstrainError;
 use crate::engine::frontend::ModelFrontend;
 use crate::engine::{Engine, EngineSettings};
 use crate::model::batch::PAGE;
@@ -33,6 +34,8 @@ pub struct JudgeSettings {
     pub cache_bytes: Option<u64>,
     /// Longest sequence in tokens; see [`LoadOptions`].
     pub context: Option<usize>,
+    /// Whether answers will be held to grammars: their tables are made beside the loading then, else when the first grammar comes.
+    pub grammars: bool,
 }
 
 impl Default for JudgeSettings {
@@ -44,6 +47,7 @@ impl Default for JudgeSettings {
             prefix_cache: true,
             cache_bytes: None,
             context: None,
+            grammars: true,
         }
     }
 }
@@ -81,6 +85,8 @@ pub struct ModelFile {
     config: Config,
     tokenizer: Arc<Tokenizer>,
     template: Option<ChatTemplate>,
+    /// Where packed weights are kept, if they are.
+    place: Option<Place>,
 }
 
 /// An engine and what it holds.
@@ -122,7 +128,14 @@ impl ModelFile {
             config,
             tokenizer,
             template,
+            place: None,
         })
+    }
+
+    /// Has packed weights mapped from `place` where they are there, and handed back by [`ModelFile::load`] to be written there where they are not.
+    pub fn keep_packed(mut self, place: Option<Place>) -> ModelFile {
+        self.place = place;
+        self
     }
 
     /// sha256 of the tokenizer in hex.
@@ -188,8 +201,7 @@ impl ModelFile {
         self.store.byte_len()
     }
 
-    /// Reads the weights and sets up the engine. Where there is a `place`, packed weights are mapped from it, and what had to be packed is
-    /// handed back to be written there. `progress` is told the bytes read and the bytes in all.
+    /// Reads the weights and sets up the engine. `progress` is told the bytes read and the bytes in all.
     ///
     /// # Errors
     /// The typed error of model or constraint.
@@ -197,7 +209,6 @@ impl ModelFile {
         self,
         settings: &JudgeSettings,
         memory: &Memory,
-        place: Option<Place>,
         progress: Option<&dyn Fn(u64, u64)>,
     ) -> Result<Loaded> {
         let options = LoadOptions {
@@ -208,10 +219,18 @@ impl ModelFile {
         };
         // The vocabulary's tables are made while the weights are packed.
         let (decoder, frontend) = std::thread::scope(|scope| {
-            let frontend = || ModelFrontend::new(self.tokenizer, self.template);
-            let frontend = scope.spawn(|| timed("grammar tables", frontend));
+            let frontend = || {
+                let frontend = timed("the vocabulary", || {
+                    ModelFrontend::new(self.tokenizer, self.template)
+                })?;
+                if settings.grammars {
+                    timed("grammar tables", || frontend.prepare())?;
+                }
+                Ok::<_, ConstrainError>(frontend)
+            };
+            let frontend = scope.spawn(frontend);
             let layouts = timed("mapping packed weights", || {
-                place.as_ref().and_then(layouts)
+                self.place.as_ref().and_then(layouts)
             });
             let decoder = timed("the decoder", || {
                 Decoder::load_with(&self.store, layouts.as_ref(), &options)
@@ -220,7 +239,7 @@ impl ModelFile {
         });
         let (decoder, packing) = decoder?;
         let mapped = packing.fresh == 0;
-        let unwritten = place.filter(|_| !mapped).map(|place| Unwritten {
+        let unwritten = self.place.filter(|_| !mapped).map(|place| Unwritten {
             place,
             parts: packing.parts,
         });
