@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Arguments of `assize bench`.
@@ -196,7 +197,7 @@ pub(super) fn ready(args: &Args, globals: &Globals, console: &Console) -> Result
     let model = model.keep_packed(place);
     let loaded = load(model, &settings, &memory, console, threads)?;
     // Written before anything is measured.
-    Keeper::new(loaded.unwritten, *console).finish(false);
+    Keeper::new(loaded.unwritten, Arc::default(), *console).finish();
     Ok(Ready {
         engine: Box::new(loaded.engine),
         asks,

@@ -252,7 +252,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let interrupt = watch_interrupts(*console, hint.clone())?;
     let mut meter = Meter::new(total, globals.quiet);
     let mut engine = loaded.engine;
-    let mut keeper = Keeper::new(loaded.unwritten, *console);
+    let mut keeper = Keeper::new(loaded.unwritten, interrupt.clone(), *console);
     let format = Arc::new(Pointwise {
         rubric: rubric.clone(),
         mode,
@@ -299,7 +299,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         "verdicts: {}",
         folder.join("verdicts.jsonl").display()
     ));
-    keeper.finish(run.interrupted);
+    keeper.finish();
     if run.interrupted {
         console.say(format!(
             "interrupted: {} settled, the rest is not judged",

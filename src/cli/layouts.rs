@@ -75,12 +75,12 @@ enum State {
 }
 
 impl Keeper {
-    /// Nothing is written yet.
-    pub fn new(unwritten: Option<Unwritten>, console: Console) -> Keeper {
+    /// Nothing is written yet, and nothing will be, or go on being, once `stop` is set.
+    pub fn new(unwritten: Option<Unwritten>, stop: Arc<AtomicBool>, console: Console) -> Keeper {
         Keeper {
             console,
             state: unwritten.map_or(State::Nothing, State::Waiting),
-            stop: Arc::default(),
+            stop,
         }
     }
 
@@ -106,15 +106,14 @@ impl Keeper {
         }
     }
 
-    /// Sees the writing to its end, or has it given up, and says what came of it.
-    pub fn finish(mut self, give_up: bool) {
-        if !give_up {
+    /// Sees the writing to its end and says what came of it.
+    pub fn finish(mut self) {
+        if !self.stop.load(Ordering::Relaxed) {
             self.begin();
         }
         let State::Writing(thread) = self.state else {
             return;
         };
-        self.stop.store(give_up, Ordering::Relaxed);
         match thread.join() {
             Ok((place, Ok(Some(count)))) => self.console.say(format!(
                 "packed weights kept for the next start: {} in {} (--layout-cache off keeps none; the file may be removed)",
