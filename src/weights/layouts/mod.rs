@@ -11,7 +11,7 @@ mod writer;
 use super::{WeightsError, store, verify};
 use assize_kernels::{Matrix, Quant, Region};
 use head::{CHUNK, Entry, Head, Read};
-use memmap2::{Advice, Mmap};
+use memmap2::Mmap;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -21,9 +21,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use writer::{Part, Unwritten};
-
-/// Bytes that a thread brings in at a time.
-const PREFAULT: usize = 16 << 20;
 
 /// Where the packed weights of a model lie, or would.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,11 +208,16 @@ fn check(panels: &[u8], digests: &[String]) -> Result<(), String> {
 
 /// Brings the pages in on all threads, before somebody waits for them one by one. A system that can't is no harm.
 fn prefault(map: &Mmap) {
-    (0..map.len().div_ceil(PREFAULT))
-        .into_par_iter()
-        .for_each(|part| {
-            let at = part * PREFAULT;
-            #[cfg(target_os = "linux")]
-            let _ = map.advise_range(Advice::PopulateRead, at, PREFAULT.min(map.len() - at));
+    #[cfg(target_os = "linux")]
+    {
+        /// Bytes that a thread brings in at a time.
+        const PART: usize = 16 << 20;
+        let parts = 0..map.len().div_ceil(PART);
+        parts.into_par_iter().for_each(|part| {
+            let (at, left) = (part * PART, map.len() - part * PART);
+            let _ = map.advise_range(memmap2::Advice::PopulateRead, at, PART.min(left));
         });
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = map;
 }
