@@ -27,6 +27,7 @@ mod attention;
 pub mod cache;
 mod matmul;
 mod matrix;
+mod region;
 pub mod rows;
 
 pub mod limits;
@@ -43,3 +44,4 @@ pub use error::KernelError;
 pub use kinds::{Activation, PAGE, Precision, Quant, RopeStyle, Span};
 pub use matmul::{Product, gated, matmul, matmul_many};
 pub use matrix::Matrix;
+pub use region::Region;

@@ -2,6 +2,7 @@
 
 use crate::error::{expect_length, product};
 use crate::pack::{self, Layout, PANEL, RUN, planes};
+use crate::region::{Held, Region};
 use crate::vector::{Floats, LANES, Line};
 use crate::{KernelError, Quant};
 use half::{bf16, f16};
@@ -18,13 +19,13 @@ pub struct Matrix {
 /// The weights, panel after panel; the last one is filled up with zeros.
 pub(crate) enum Panels {
     /// Quantized: see `pack`. `[panels, blocks, lines]`.
-    Packed(Layout, Vec<Line>),
+    Packed(Layout, Held<Line>),
     /// `[panels, inputs, 2]`.
-    Single(Vec<Floats>),
+    Single(Held<Floats>),
     /// `[panels, inputs, 2]`, in half precision.
-    Half(Vec<[f16; LANES]>),
+    Half(Held<[f16; LANES]>),
     /// `[panels, inputs, 2]`, upper halves of singles.
-    Upper(Vec<[u16; LANES]>),
+    Upper(Held<[u16; LANES]>),
 }
 
 impl Matrix {
@@ -38,54 +39,40 @@ impl Matrix {
         inputs: usize,
         bytes: &[u8],
     ) -> Result<Matrix, KernelError> {
-        let blocks = KernelError::Blocks {
-            quant,
-            columns: inputs,
-            block: quant.block(),
-        };
-        let row = quant.row_bytes(inputs).ok_or(blocks)?;
+        let row = check(quant, outputs, inputs)?;
         expect_length("bytes of a matrix", &[outputs, row], bytes.len())?;
-        product(
-            "a matrix",
-            &[
-                outputs
-                    .checked_add(PANEL)
-                    .ok_or(KernelError::Overflow { what: "a matrix" })?,
+        let panels = match (pack::layout(quant), quant) {
+            (Some(layout), _) => {
+                let all = pack(quant, layout, outputs, inputs, bytes);
+                Panels::Packed(layout, Held::Own(all))
+            }
+            (None, Quant::F16) => Panels::Half(interleave(
+                outputs,
                 inputs,
-                8,
-            ],
-        )?;
-        let panels = match pack::layout(quant) {
-            Some(layout) => Panels::Packed(layout, pack(quant, layout, outputs, inputs, bytes)),
-            None => match quant {
-                Quant::F16 => Panels::Half(interleave(
-                    outputs,
-                    inputs,
-                    bytes,
-                    [f16::ZERO; LANES],
-                    |panel, lane, at| {
-                        panel[lane] = f16::from_le_bytes([at[0], at[1]]);
-                    },
-                )),
-                Quant::BF16 => Panels::Upper(interleave(
-                    outputs,
-                    inputs,
-                    bytes,
-                    [0; LANES],
-                    |panel, lane, at| {
-                        panel[lane] = bf16::from_le_bytes([at[0], at[1]]).to_bits();
-                    },
-                )),
-                _ => Panels::Single(interleave(
-                    outputs,
-                    inputs,
-                    bytes,
-                    Floats([0.0; LANES]),
-                    |panel, lane, at| {
-                        panel.0[lane] = f32::from_le_bytes([at[0], at[1], at[2], at[3]]);
-                    },
-                )),
-            },
+                bytes,
+                [f16::ZERO; LANES],
+                |panel, lane, at| {
+                    panel[lane] = f16::from_le_bytes([at[0], at[1]]);
+                },
+            )),
+            (None, Quant::BF16) => Panels::Upper(interleave(
+                outputs,
+                inputs,
+                bytes,
+                [0; LANES],
+                |panel, lane, at| {
+                    panel[lane] = bf16::from_le_bytes([at[0], at[1]]).to_bits();
+                },
+            )),
+            (None, _) => Panels::Single(interleave(
+                outputs,
+                inputs,
+                bytes,
+                Floats([0.0; LANES]),
+                |panel, lane, at| {
+                    panel.0[lane] = f32::from_le_bytes([at[0], at[1], at[2], at[3]]);
+                },
+            )),
         };
         Ok(Matrix {
             quant,
@@ -93,6 +80,59 @@ impl Matrix {
             inputs,
             panels,
         })
+    }
+
+    /// A matrix whose panels lie in a region already, from byte `at` on: [`Matrix::packed_bytes`] of them, as [`Matrix::panel_bytes`] gave
+    /// them out under the same [`Matrix::LAYOUT`]. Any bytes are weights of some matrix, so that these ones can't be told from others here.
+    ///
+    /// # Errors
+    /// As [`Matrix::new`]; and where the region is too short, or `at` is not aligned to [`Matrix::ALIGNMENT`] in memory.
+    pub fn shared(
+        quant: Quant,
+        outputs: usize,
+        inputs: usize,
+        region: Region,
+        at: usize,
+    ) -> Result<Matrix, KernelError> {
+        check(quant, outputs, inputs)?;
+        let panels = outputs.div_ceil(PANEL);
+        let vectors = panels * inputs * 2;
+        let panels = match (pack::layout(quant), quant) {
+            (Some(layout), _) => {
+                let lines = panels * layout.blocks(inputs) * layout.lines();
+                Panels::Packed(layout, Held::shared(region, at, lines)?)
+            }
+            (None, Quant::F16) => Panels::Half(Held::shared(region, at, vectors)?),
+            (None, Quant::BF16) => Panels::Upper(Held::shared(region, at, vectors)?),
+            (None, _) => Panels::Single(Held::shared(region, at, vectors)?),
+        };
+        Ok(Matrix {
+            quant,
+            outputs,
+            inputs,
+            panels,
+        })
+    }
+
+    /// Version of how panels lie in memory: what was written under another one means something else. To be raised with every change of
+    /// `pack`, of [`Panels`], or of what a quantized type's layout is. Where the high byte of a word comes first it is another one too.
+    pub const LAYOUT: u32 = if cfg!(target_endian = "big") {
+        0x8000_0001
+    } else {
+        1
+    };
+
+    /// Alignment of panels in a region, in bytes.
+    pub const ALIGNMENT: usize = crate::region::ALIGNMENT;
+
+    /// The panels as they lie in memory: see [`Matrix::shared`].
+    pub fn panel_bytes(&self) -> &[u8] {
+        match &self.panels {
+            Panels::Packed(_, all) => all.bytes(),
+            Panels::Single(all) => all.bytes(),
+            Panels::Half(all) => all.bytes(),
+            Panels::Upper(all) => all.bytes(),
+        }
     }
 
     /// Bytes of memory that weights `[outputs, inputs]` of this type will take when they are packed.
@@ -122,12 +162,7 @@ impl Matrix {
 
     /// Bytes of memory that the packed weights take.
     pub fn memory(&self) -> usize {
-        match &self.panels {
-            Panels::Packed(_, all) => size_of_val(&**all),
-            Panels::Single(all) => size_of_val(&**all),
-            Panels::Half(all) => size_of_val(&**all),
-            Panels::Upper(all) => size_of_val(&**all),
-        }
+        self.panel_bytes().len()
     }
 
     /// Number of weights.
@@ -192,6 +227,20 @@ impl Matrix {
         }
         Ok(())
     }
+}
+
+/// Bytes of a row of the file; an error where the matrix can't have that type and shape.
+fn check(quant: Quant, outputs: usize, inputs: usize) -> Result<usize, KernelError> {
+    let blocks = KernelError::Blocks {
+        quant,
+        columns: inputs,
+        block: quant.block(),
+    };
+    let row = quant.row_bytes(inputs).ok_or(blocks)?;
+    let overflow = KernelError::Overflow { what: "a matrix" };
+    let padded = outputs.checked_add(PANEL).ok_or(overflow)?;
+    product("a matrix", &[padded, inputs, 8])?;
+    Ok(row)
 }
 
 /// So many lines of zeros. They come from the system as zeros and are touched first by the threads that fill them, which for large files
@@ -270,10 +319,10 @@ fn interleave<T: Copy + Send + Sync>(
     bytes: &[u8],
     zero: T,
     put: impl Fn(&mut T, usize, &[u8]) + Sync,
-) -> Vec<T> {
+) -> Held<T> {
     let mut all = vec![zero; outputs.div_ceil(PANEL) * inputs * 2];
     if all.is_empty() {
-        return all;
+        return Held::Own(all);
     }
     let row = bytes.len() / outputs;
     all.par_chunks_exact_mut(inputs * 2)
@@ -285,5 +334,5 @@ fn interleave<T: Copy + Send + Sync>(
                 }
             }
         });
-    all
+    Held::Own(all)
 }

@@ -6,6 +6,7 @@
 use super::Globals;
 use super::fault::{Fault, SOME_FAILED};
 use super::judge::{EngineArguments, find_model, load};
+use super::layouts::{self, Keeper};
 use super::profile;
 use super::speed::{self, SpeedArguments};
 use super::style::{Console, bytes};
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Arguments of `assize bench`.
@@ -189,9 +191,13 @@ pub(super) fn ready(args: &Args, globals: &Globals, console: &Console) -> Result
     let located = find_model(&args.model, globals, console)?;
     let model = ModelFile::open(located.path(), located.template())
         .with_context(|| located.path().display().to_string())?;
-    let settings = args.engine.settings();
+    let settings = args.engine.settings(name == "json");
     let memory = model.plan(&settings)?;
-    let loaded = load(model, &settings, &memory, &located, console, threads)?;
+    let place = layouts::place(args.engine.layout_cache, &located, &model)?;
+    let model = model.keep_packed(place);
+    let loaded = load(model, &settings, &memory, console, threads)?;
+    // Written before anything is measured.
+    Keeper::new(loaded.unwritten, Arc::default(), *console).finish();
     Ok(Ready {
         engine: Box::new(loaded.engine),
         asks,

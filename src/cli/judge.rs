@@ -3,6 +3,7 @@
 use super::Globals;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::fetch::Bar;
+use super::layouts::{self, Keeper, LayoutCache};
 use super::meter::Meter;
 use super::profile;
 use super::style::{Console, bytes, this_command};
@@ -94,14 +95,17 @@ pub struct EngineArguments {
     /// Longest prompt and answer in tokens; by default the model's context (for Phi 3, 4096).
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub context: Option<u32>,
+    /// Whether packed weights are kept on disk, so that the next start is faster; by default ASSIZE_LAYOUT_CACHE, else auto.
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub layout_cache: Option<LayoutCache>,
     /// Tell at the end where the time went.
     #[arg(long)]
     pub profile: bool,
 }
 
 impl EngineArguments {
-    /// The settings that were given.
-    pub fn settings(&self) -> JudgeSettings {
+    /// The settings that were given, for answers that will be held to `grammars` or not.
+    pub fn settings(&self, grammars: bool) -> JudgeSettings {
         JudgeSettings {
             exact: self.exact,
             max_batch: self.max_batch as usize,
@@ -111,6 +115,7 @@ impl EngineArguments {
                 .cache_memory
                 .map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
             context: self.context.map(|tokens| tokens as usize),
+            grammars,
         }
     }
 }
@@ -226,7 +231,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         ))
     });
 
-    let settings = args.engine.settings();
+    let settings = args.engine.settings(mode == Mode::Rationale);
     let memory = model.plan(&settings)?;
     description.settings.cache_bytes = memory.cache;
     let (mut journal, opened) = Journal::open(&folder, &description)?;
@@ -240,11 +245,14 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         let (shown, settled) = (folder.display(), opened.settled);
         console.say(format!("{shown}: {settled} items are settled already"));
     }
-    let loaded = load(model, &settings, &memory, &located, console, threads)?;
+    let place = layouts::place(args.engine.layout_cache, &located, &model)?;
+    let model = model.keep_packed(place);
+    let loaded = load(model, &settings, &memory, console, threads)?;
     let hint = format!("to go on, run: {}", resume_command(args, &folder));
     let interrupt = watch_interrupts(*console, hint.clone())?;
     let mut meter = Meter::new(total, globals.quiet);
     let mut engine = loaded.engine;
+    let mut keeper = Keeper::new(loaded.unwritten, interrupt.clone(), *console);
     let format = Arc::new(Pointwise {
         rubric: rubric.clone(),
         mode,
@@ -267,7 +275,12 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         false => Box::new(feed(items)),
     };
     let profiling = args.engine.profile.then(Profiling::begin);
-    let run = pipeline.run(items, &mut |run| meter.show(run))?;
+    let run = pipeline.run(items, &mut |run| {
+        if run.judged + run.failed > 0 {
+            keeper.begin();
+        }
+        meter.show(run);
+    })?;
     let profile = profiling.map(Profiling::end);
     console.say(meter.finish(&run));
 
@@ -286,6 +299,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         "verdicts: {}",
         folder.join("verdicts.jsonl").display()
     ));
+    keeper.finish();
     if run.interrupted {
         console.say(format!(
             "interrupted: {} settled, the rest is not judged",
@@ -343,21 +357,19 @@ pub(super) fn load(
     model: ModelFile,
     settings: &JudgeSettings,
     memory: &Memory,
-    located: &Located,
     console: &Console,
     threads: usize,
 ) -> Result<Loaded> {
     let began = Instant::now();
-    let path = located.path().display();
-    let loaded = model
-        .load(settings, memory, None)
-        .with_context(|| path.to_string())?;
+    let path = model.path().display().to_string();
+    let loaded = model.load(settings, memory, None).with_context(|| path)?;
+    let how = if loaded.mapped { "mapped" } else { "read" };
     let free = memory
         .free
         .map(|free| format!(" of {} free", bytes(free)))
         .unwrap_or_default();
     console.say(format!(
-        "model read in {:.1} s: weights {}, KV cache up to {}{free} ({} tokens), {threads} threads, {}",
+        "model {how} in {:.1} s: weights {}, KV cache up to {}{free} ({} tokens), {threads} threads, {}",
         began.elapsed().as_secs_f64(),
         bytes(loaded.weight_bytes as u64),
         bytes(memory.cache),

@@ -7,6 +7,7 @@ pub mod fault;
 pub mod fetch;
 pub mod inspect;
 pub mod judge;
+pub mod layouts;
 pub mod meter;
 pub mod models;
 pub mod profile;
@@ -127,7 +128,7 @@ fn dispatch(arguments: &Arguments, console: &Console) -> anyhow::Result<u8> {
         Command::Fetch(args) => {
             fetch::run(args, globals.json, globals.quiet, globals.offline).map(|()| 0)
         }
-        Command::Models(args) => models::run(args, globals.json).map(|()| 0),
+        Command::Models(args) => models::run(args, globals.json, console).map(|()| 0),
         Command::Inspect(args) => inspect::run(args, globals.json, globals.quiet).map(|()| 0),
     }
 }

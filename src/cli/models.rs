@@ -1,7 +1,9 @@
 //! `assize models`: the models that have a name, and which of them lie on this disk.
 
 use super::fetch::size;
+use super::style::Console;
 use crate::weights::fetch::home;
+use crate::weights::layouts::{Place, disk_bytes};
 use crate::weights::manifest::{self, Manifest, Source};
 use serde_json::json;
 use std::io::{Write, stdout};
@@ -12,15 +14,24 @@ use std::io::{Write, stdout};
   assize models
   assize models --json | jq -r 'select(.kind == \"evaluator\").name'
 
-A model is pinned if its sha256 is part of assize; of others, the first fetch records the hub's own in assize.lock.")]
+A model is pinned if its sha256 is part of assize; of others, the first fetch records the hub's own in assize.lock.
+Packed weights, which make the next start faster, lie in the folder `layouts` of the model cache; it may be removed at any time.")]
 pub struct Args {}
 
-/// Prints the table, or with `json` an object a model, on stdout.
+/// Prints the table, or with `json` an object a model, on stdout; and says what packed weights take, where there are any.
 ///
 /// # Errors
 /// Where stdout can't be written.
-pub fn run(_: &Args, json: bool) -> anyhow::Result<()> {
+pub fn run(_: &Args, json: bool, console: &Console) -> anyhow::Result<()> {
     let mut out = stdout().lock();
+    let packed = home().map(|home| (disk_bytes(&home), Place::folder(&home)));
+    if let Some((bytes @ 1.., folder)) = packed {
+        console.say(format!(
+            "packed weights kept for faster starts: {} in {}, which may be removed",
+            size(bytes),
+            folder.display()
+        ));
+    }
     let folder = home().map(|home| home.join("models"));
     let here = |manifest: &Manifest| {
         let folder = folder.as_ref().map(|folder| folder.join(&manifest.name));

@@ -12,7 +12,7 @@ use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{Matcher, ParserFactory};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Most label tries that are kept. A run has a handful of label sets; a caller with ever new ones pays for each.
 const MOST_TRIES: usize = 256;
@@ -20,14 +20,15 @@ const MOST_TRIES: usize = 256;
 /// Makes constraints for one model.
 pub struct Compiler {
     vocabulary: Arc<Vocabulary>,
-    factory: ParserFactory,
+    /// Made when the first grammar is: labels and literals need none.
+    factory: OnceLock<Result<ParserFactory, String>>,
     free: Mask,
     stops: Arc<[u32]>,
     tries: Mutex<HashMap<(Labels, String), Arc<LabelTrie>>>,
 }
 
 impl Compiler {
-    /// Makes the compiler of a model with this tokenizer. Takes 0.3 to 0.75 s for 152,000 tokens.
+    /// Makes the compiler of a model with this tokenizer. What grammars need besides is made by [`Compiler::prepare`], or with the first one.
     ///
     /// # Errors
     /// [`ConstrainError::Compile`] where the vocabulary can't serve constraints.
@@ -41,28 +42,24 @@ impl Compiler {
     /// [`ConstrainError::Compile`] where the vocabulary can't serve constraints.
     pub fn from_vocabulary(vocabulary: Vocabulary) -> Result<Self, ConstrainError> {
         let vocabulary = Arc::new(vocabulary);
-        let environment: TokEnv = Arc::new(super::vocabulary::Environment::new(&vocabulary)?);
-        let abilities = InferenceCapabilities {
-            ff_tokens: true,
-            ..InferenceCapabilities::default()
-        };
-        let mut factory = ParserFactory::new(
-            &environment,
-            abilities,
-            &SlicedBiasComputer::general_slices(),
-        )
-        .map_err(|error| ConstrainError::Compile(reason(&error.to_string())))?;
-        factory.quiet();
-        *factory.limits_mut() = limits();
+        super::vocabulary::Environment::check(&vocabulary)?;
         let free = vocabulary.free_mask();
         let stops = vocabulary.stops().into();
         Ok(Compiler {
             vocabulary,
-            factory,
+            factory: OnceLock::new(),
             free,
             stops,
             tries: Mutex::default(),
         })
+    }
+
+    /// Makes the tables that all grammars need, 0.3 s for 152,000 tokens, unless they are there.
+    ///
+    /// # Errors
+    /// [`ConstrainError::Compile`] where the vocabulary can't serve grammars.
+    pub fn prepare(&self) -> Result<(), ConstrainError> {
+        self.factory().map(|_| ())
     }
 
     /// The constraint that walks one output of this shape. A shape without text is complete at once.
@@ -145,8 +142,14 @@ impl Compiler {
         }
     }
 
+    fn factory(&self) -> Result<&ParserFactory, ConstrainError> {
+        let made = self.factory.get_or_init(|| factory(&self.vocabulary));
+        made.as_ref()
+            .map_err(|error| ConstrainError::Compile(error.clone()))
+    }
+
     fn grammar(&self, grammar: TopLevelGrammar, end: End) -> Result<Grammar, ConstrainError> {
-        let matcher = Matcher::new(self.factory.create_parser(grammar));
+        let matcher = Matcher::new(self.factory()?.create_parser(grammar));
         match matcher.get_error() {
             Some(error) => Err(ConstrainError::Compile(reason(&error))),
             None => Ok(Grammar {
@@ -157,6 +160,21 @@ impl Compiler {
             }),
         }
     }
+}
+
+/// The trie of all tokens, and what llguidance makes of it once a model.
+fn factory(vocabulary: &Arc<Vocabulary>) -> Result<ParserFactory, String> {
+    let environment: TokEnv = Arc::new(super::vocabulary::Environment::new(vocabulary));
+    let abilities = InferenceCapabilities {
+        ff_tokens: true,
+        ..InferenceCapabilities::default()
+    };
+    let slices = SlicedBiasComputer::general_slices();
+    let mut factory = ParserFactory::new(&environment, abilities, &slices)
+        .map_err(|error| reason(&error.to_string()))?;
+    factory.quiet();
+    *factory.limits_mut() = limits();
+    Ok(factory)
 }
 
 /// Bounds of llguidance. The defaults suit schemas; quotes of a long source need more of everything that grows with it.

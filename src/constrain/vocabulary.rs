@@ -194,8 +194,8 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// Builds the trie of all tokens that may stand in a grammar.
-    pub(super) fn new(vocabulary: &Arc<Vocabulary>) -> Result<Self, ConstrainError> {
+    /// Refuses a vocabulary that the trie can't hold.
+    pub(super) fn check(vocabulary: &Vocabulary) -> Result<(), ConstrainError> {
         // The trie counts tokens in 24 bits and nodes in 22, and panics beyond.
         if vocabulary.size() >= 1 << 24 || vocabulary.nodes() > MOST_NODES {
             return Err(ConstrainError::Compile(format!(
@@ -203,12 +203,17 @@ impl Environment {
                 vocabulary.size()
             )));
         }
+        Ok(())
+    }
+
+    /// Builds the trie of all tokens that may stand in a grammar, of a vocabulary that was checked.
+    pub(super) fn new(vocabulary: &Arc<Vocabulary>) -> Self {
         let info = TokRxInfo::new(vocabulary.size() as u32, vocabulary.stops()[0]);
         let trie = TokTrie::from(&info, &vocabulary.bytes).with_eos_tokens(vocabulary.stops());
-        Ok(Environment {
+        Environment {
             vocabulary: Arc::clone(vocabulary),
             trie,
-        })
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use super::moe::Moe;
 use super::norm::Norm;
 use super::rope::Frequencies;
 use crate::weights::Store;
+use crate::weights::layouts::{Layouts, Part};
 use assize_kernels::{Precision, Span, bridge};
 use candle_core::{Device, Result, Tensor};
 
@@ -31,6 +32,14 @@ pub struct LoadOptions<'a> {
     pub context: Option<usize>,
     /// Told the bytes packed so far and the bytes in all.
     pub progress: Option<&'a dyn Fn(u64, u64)>,
+}
+
+/// What loading did about the weights.
+pub struct Packing {
+    /// All matrices of the model.
+    pub parts: Vec<Part>,
+    /// How many of them had to be packed.
+    pub fresh: usize,
 }
 
 /// A model that is ready to run, with its cache.
@@ -79,7 +88,19 @@ impl Decoder {
         store: &Store,
         options: &LoadOptions<'_>,
     ) -> std::result::Result<Decoder, ModelError> {
-        load::decoder(store, options)
+        Ok(load::decoder(store, None, options)?.0)
+    }
+
+    /// As [`Decoder::load`], but takes from `layouts` what is packed there. The same bits come of both.
+    ///
+    /// # Errors
+    /// As [`Decoder::load`].
+    pub fn load_with(
+        store: &Store,
+        layouts: Option<&Layouts>,
+        options: &LoadOptions<'_>,
+    ) -> std::result::Result<(Decoder, Packing), ModelError> {
+        load::decoder(store, layouts, options)
     }
 
     /// What the model is made of.

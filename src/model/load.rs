@@ -5,7 +5,7 @@ use super::ModelError;
 use super::attention::Attention;
 use super::cache;
 use super::config::{Config, Experts};
-use super::decoder::{Decoder, FeedForward, Layer, LoadOptions};
+use super::decoder::{Decoder, FeedForward, Layer, LoadOptions, Packing};
 use super::linear::Linear;
 use super::mlp::Mlp;
 use super::moe::Moe;
@@ -14,16 +14,21 @@ use super::norm::Norm;
 use super::rope::{Frequencies, long_factor};
 use super::tensors::Tensors;
 use crate::weights::Store;
+use crate::weights::layouts::Layouts;
 use assize_kernels::{Matrix, Precision, Quant};
 use candle_core::Tensor;
 use std::sync::Arc;
 
-/// See [`Decoder::load`].
-pub(super) fn decoder(store: &Store, options: &LoadOptions<'_>) -> Result<Decoder, ModelError> {
+/// See [`Decoder::load_with`].
+pub(super) fn decoder(
+    store: &Store,
+    layouts: Option<&Layouts>,
+    options: &LoadOptions<'_>,
+) -> Result<(Decoder, Packing), ModelError> {
     let config = Config::from_metadata(store.metadata())?;
     let loader = Loader {
         config: &config,
-        tensors: Tensors::new(store, options.progress),
+        tensors: Tensors::new(store, layouts, options.progress),
         precision: options.precision,
     };
     let context = options.context.unwrap_or_else(|| loader.usual_context());
@@ -55,13 +60,13 @@ pub(super) fn decoder(store: &Store, options: &LoadOptions<'_>) -> Result<Decode
     if head.precision == Precision::Quantized && head.weight.quant() == Quant::Q8_0 {
         head.precision = Precision::Refined;
     }
-    let weight_bytes = loader.tensors.finish()?;
+    let read = loader.tensors.finish()?;
     // Only now, when the tensors have borne out the sizes that the metadata claim.
     let caches = cache::allocate(&config, options.precision, options.pages)?;
-    Ok(Decoder {
+    let decoder = Decoder {
         context,
         pages: options.pages,
-        weight_bytes,
+        weight_bytes: read.bytes,
         embedding,
         layers,
         norm,
@@ -71,7 +76,9 @@ pub(super) fn decoder(store: &Store, options: &LoadOptions<'_>) -> Result<Decode
         caches,
         spare: Vec::new(),
         config,
-    })
+    };
+    let (parts, fresh) = (read.parts, read.fresh);
+    Ok((decoder, Packing { parts, fresh }))
 }
 
 struct Loader<'a> {

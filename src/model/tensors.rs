@@ -4,6 +4,7 @@
 //! of a model that the decoder leaves out would change its answers in silence.
 
 use super::ModelError;
+use crate::weights::layouts::{Layouts, Part};
 use crate::weights::{Store, TensorView};
 use assize_kernels::{Matrix, Quant};
 use candle_core::{DType, Device, Tensor};
@@ -15,28 +16,50 @@ use std::sync::Arc;
 /// The tensors of a file, while a decoder is made of them.
 pub(super) struct Tensors<'a> {
     store: &'a Store,
+    /// Matrices that were packed at an earlier start.
+    layouts: Option<&'a Layouts>,
     read: RefCell<HashSet<String>>,
     progress: Option<&'a dyn Fn(u64, u64)>,
     done: Cell<u64>,
     total: u64,
     /// Bytes that the packed matrices hold.
     packed: Cell<usize>,
+    /// All matrices, and how many of them had to be packed.
+    made: RefCell<Vec<Part>>,
+    fresh: Cell<usize>,
+}
+
+/// What came of the reading.
+pub(super) struct Read {
+    /// Bytes that the packed weights hold.
+    pub(super) bytes: usize,
+    /// All matrices, in the order of their making.
+    pub(super) parts: Vec<Part>,
+    /// How many of them had to be packed.
+    pub(super) fresh: usize,
 }
 
 impl<'a> Tensors<'a> {
     /// Nothing is read yet. `progress` is told the bytes read and the bytes in all.
-    pub(super) fn new(store: &'a Store, progress: Option<&'a dyn Fn(u64, u64)>) -> Self {
+    pub(super) fn new(
+        store: &'a Store,
+        layouts: Option<&'a Layouts>,
+        progress: Option<&'a dyn Fn(u64, u64)>,
+    ) -> Self {
         let total = store
             .tensors()
             .map(|(_, view)| view.bytes.len() as u64)
             .sum();
         Tensors {
             store,
+            layouts,
             read: RefCell::default(),
             progress,
             done: Cell::new(0),
             total,
             packed: Cell::new(0),
+            made: RefCell::default(),
+            fresh: Cell::new(0),
         }
     }
 
@@ -79,15 +102,29 @@ impl<'a> Tensors<'a> {
                     view.bytes.len()
                 ))
             })?;
-        let matrix = Matrix::new(view.quant, rows.len(), input, bytes)
-            .map_err(|error| refused(error.to_string()))?;
+        let found = (self.layouts)
+            .and_then(|layouts| layouts.find(name, rows.start, view.quant, rows.len(), input));
+        let matrix = match found {
+            Some(matrix) => matrix,
+            None => {
+                self.fresh.set(self.fresh.get() + 1);
+                Matrix::new(view.quant, rows.len(), input, bytes)
+                    .map_err(|error| refused(error.to_string()))?
+            }
+        };
+        let matrix = Arc::new(matrix);
+        self.made.borrow_mut().push(Part {
+            name: name.to_owned(),
+            first: rows.start,
+            matrix: matrix.clone(),
+        });
         self.packed.set(self.packed.get() + matrix.memory());
         self.advance(bytes.len());
         if rows.end == shape[..shape.len() - 1].iter().product::<usize>() {
             // The last rows are packed: the file's own bytes need not stay in memory beside them.
             self.store.forget(name);
         }
-        Ok(Arc::new(matrix))
+        Ok(matrix)
     }
 
     /// A vector `[length]` as `f32`.
@@ -121,17 +158,21 @@ impl<'a> Tensors<'a> {
             .transpose()
     }
 
-    /// Ends the reading. Returns the bytes that the packed weights hold.
+    /// Ends the reading.
     ///
     /// # Errors
     /// [`ModelError::Unread`] names the first tensor that nothing asked for.
-    pub(super) fn finish(self) -> Result<usize, ModelError> {
+    pub(super) fn finish(self) -> Result<Read, ModelError> {
         let read = self.read.borrow();
         match self.store.tensors().find(|(name, _)| !read.contains(*name)) {
             Some((name, _)) => Err(ModelError::Unread {
                 name: name.chars().take(128).collect(),
             }),
-            None => Ok(self.packed.get()),
+            None => Ok(Read {
+                bytes: self.packed.get(),
+                parts: self.made.take(),
+                fresh: self.fresh.get(),
+            }),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Opens the file once: tokenizer and template first, so that what can be refused is refused before weights are read.
 
 use super::settings::{cache_share, free_memory};
+use crate::constrain::ConstrainError;
 use crate::engine::frontend::ModelFrontend;
 use crate::engine::{Engine, EngineSettings};
 use crate::model::batch::PAGE;
@@ -10,11 +11,13 @@ use crate::model::cache::page_bytes;
 use crate::model::config::Config;
 use crate::model::decoder::{Decoder, LoadOptions};
 use crate::tokenizer::{ChatTemplate, Tokenizer, TokenizerError};
+use crate::weights::layouts::{LayoutError, Layouts, Place, Unwritten};
 use crate::weights::{Store, TensorView};
 use anyhow::{Context as _, Result, bail};
 use assize_kernels::{Matrix, Precision};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How an engine is set up. Only `exact` changes verdicts, and `context` those of a model with two sets of rotation factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub struct JudgeSettings {
     pub cache_bytes: Option<u64>,
     /// Longest sequence in tokens; see [`LoadOptions`].
     pub context: Option<usize>,
+    /// Whether answers will be held to grammars: their tables are made beside the loading then, else when the first grammar comes.
+    pub grammars: bool,
 }
 
 impl Default for JudgeSettings {
@@ -42,6 +47,7 @@ impl Default for JudgeSettings {
             prefix_cache: true,
             cache_bytes: None,
             context: None,
+            grammars: true,
         }
     }
 }
@@ -79,6 +85,8 @@ pub struct ModelFile {
     config: Config,
     tokenizer: Arc<Tokenizer>,
     template: Option<ChatTemplate>,
+    /// Where packed weights are kept, if they are.
+    place: Option<Place>,
 }
 
 /// An engine and what it holds.
@@ -87,6 +95,10 @@ pub struct Loaded {
     pub engine: Engine,
     /// Bytes of the weights in memory.
     pub weight_bytes: usize,
+    /// Whether no weight had to be packed.
+    pub mapped: bool,
+    /// What was packed, if it is to be kept.
+    pub unwritten: Option<Unwritten>,
 }
 
 impl ModelFile {
@@ -96,9 +108,12 @@ impl ModelFile {
     /// # Errors
     /// The typed error of weights, model or tokenizer.
     pub fn open(path: &Path, template: Option<&str>) -> Result<ModelFile> {
-        let store = Store::open(path)?;
+        let store = timed("opening the file", || Store::open(path))?;
         let config = Config::from_metadata(store.metadata())?;
-        let tokenizer = Arc::new(Tokenizer::from_metadata(store.metadata())?);
+        let tokenizer = timed("the tokenizer", || {
+            Tokenizer::from_metadata(store.metadata())
+        })?;
+        let tokenizer = Arc::new(tokenizer);
         let own = ChatTemplate::from_metadata(store.metadata())?;
         let template = match own.or_else(|| template.and_then(ChatTemplate::named)) {
             Some(template) => Some(template),
@@ -113,7 +128,14 @@ impl ModelFile {
             config,
             tokenizer,
             template,
+            place: None,
         })
+    }
+
+    /// Has packed weights mapped from `place` where they are there, and handed back by [`ModelFile::load`] to be written there where they are not.
+    pub fn keep_packed(mut self, place: Option<Place>) -> ModelFile {
+        self.place = place;
+        self
     }
 
     /// sha256 of the tokenizer in hex.
@@ -166,6 +188,19 @@ impl ModelFile {
         Ok(Memory { free, cache, pages })
     }
 
+    /// The model's file, or the first of several.
+    pub fn path(&self) -> &Path {
+        self.store
+            .files()
+            .first()
+            .map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    /// Bytes of the model's files.
+    pub fn byte_len(&self) -> u64 {
+        self.store.byte_len()
+    }
+
     /// Reads the weights and sets up the engine. `progress` is told the bytes read and the bytes in all.
     ///
     /// # Errors
@@ -184,11 +219,30 @@ impl ModelFile {
         };
         // The vocabulary's tables are made while the weights are packed.
         let (decoder, frontend) = std::thread::scope(|scope| {
-            let frontend = scope.spawn(|| ModelFrontend::new(self.tokenizer, self.template));
-            let decoder = Decoder::load(&self.store, &options);
+            let frontend = || {
+                let frontend = timed("the vocabulary", || {
+                    ModelFrontend::new(self.tokenizer, self.template)
+                })?;
+                if settings.grammars {
+                    timed("grammar tables", || frontend.prepare())?;
+                }
+                Ok::<_, ConstrainError>(frontend)
+            };
+            let frontend = scope.spawn(frontend);
+            let layouts = timed("mapping packed weights", || {
+                self.place.as_ref().and_then(layouts)
+            });
+            let decoder = timed("the decoder", || {
+                Decoder::load_with(&self.store, layouts.as_ref(), &options)
+            });
             (decoder, frontend.join())
         });
-        let decoder = decoder?;
+        let (decoder, packing) = decoder?;
+        let mapped = packing.fresh == 0;
+        let unwritten = self.place.filter(|_| !mapped).map(|place| Unwritten {
+            place,
+            parts: packing.parts,
+        });
         let frontend = match frontend {
             Ok(frontend) => frontend.context("constraints")?,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -205,7 +259,33 @@ impl ModelFile {
         Ok(Loaded {
             engine: Engine::new(Box::new(decoder), Box::new(frontend), engine_settings),
             weight_bytes,
+            mapped,
+            unwritten,
         })
+    }
+}
+
+/// Tells those who ask for it (`-vv`) how long a part of the start takes.
+fn timed<T>(what: &str, part: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let made = part();
+    let milliseconds = began.elapsed().as_millis() as u64;
+    tracing::debug!(milliseconds, "start: {what}");
+    made
+}
+
+/// The packed weights that are there; without them they are packed, and why is worth no more than a line for who asks.
+fn layouts(place: &Place) -> Option<Layouts> {
+    match Layouts::open(place) {
+        Ok(layouts) => Some(layouts),
+        Err(reason @ LayoutError::Absent { .. }) => {
+            tracing::debug!("no packed weights: {reason}");
+            None
+        }
+        Err(reason) => {
+            tracing::info!("packed weights are not used: {reason}");
+            None
+        }
     }
 }
 

@@ -3,12 +3,13 @@
 //! [`Store`] opens a GGUF file once and hands out its metadata and tensors; everything in the file is untrusted until
 //! [`gguf`] has checked it. [`manifest`] knows the models by name, [`fetch`] brings them here and is, with its sources
 //! `hub` and `pip`, the only code of assize that touches the network; [`verify`] and [`lock`] say whether a file is the
-//! one that was meant. Nothing here knows what a tensor is for.
+//! one that was meant; [`layouts`] keeps packed weights from one start to the next. Nothing here knows what a tensor is for.
 
 mod error;
 pub mod fetch;
 pub mod gguf;
 pub mod hub;
+pub mod layouts;
 pub mod lock;
 pub mod manifest;
 mod metadata;

@@ -130,7 +130,12 @@ impl Store {
     /// Maps and checks the next file.
     fn add(&mut self, number: usize) -> Result<(), WeightsError> {
         let path = &self.paths[number];
-        let map = map(path)?;
+        let file = File::open(path).map_err(|source| WeightsError::Io {
+            path: path.clone(),
+            action: "open the file",
+            source,
+        })?;
+        let map = map(&file, path)?;
         let header = gguf::parse(&map, path)?;
         let count = self.paths.len() as u64;
         match (
@@ -180,7 +185,8 @@ fn split(path: &Path, what: String) -> WeightsError {
     }
 }
 
-fn map(path: &Path) -> Result<Mmap, WeightsError> {
+/// Maps a file, or refuses one that is empty or not regular.
+pub(super) fn map(file: &File, path: &Path) -> Result<Mmap, WeightsError> {
     let refused = |action| {
         move |source| WeightsError::Io {
             path: path.into(),
@@ -188,7 +194,6 @@ fn map(path: &Path) -> Result<Mmap, WeightsError> {
             source,
         }
     };
-    let file = File::open(path).map_err(refused("open the file"))?;
     let kind = file.metadata().map_err(refused("read the file's size"))?;
     if !kind.is_file() {
         let source = std::io::Error::other("not a regular file");
@@ -205,12 +210,12 @@ fn map(path: &Path) -> Result<Mmap, WeightsError> {
             what: "the file is empty".into(),
         });
     }
-    // SAFETY: the map is read-only and lives in the `Store`, which hands out borrows of it alone. What the compiler can't
-    // see is another process that changes or shortens the file meanwhile. assize itself never writes a model file in
-    // place: it renames finished ones into the cache. Against others no program that maps files can defend itself; the
+    // SAFETY: the map is read-only and hands out borrows of itself alone. What the compiler can't see is another process that
+    // changes or shortens the file meanwhile. assize itself never writes a model file, or one of packed weights, in place:
+    // it renames finished ones into the cache. Against others no program that maps files can defend itself; the
     // bytes are only ever read as plain numbers, for which every bit pattern is a value, and a shortened file ends the
     // process by a signal rather than by reading foreign memory.
-    unsafe { Mmap::map(&file) }.map_err(refused("map the file into memory"))
+    unsafe { Mmap::map(file) }.map_err(refused("map the file into memory"))
 }
 
 /// The files of the model that `path` belongs to, in order: itself alone unless its name ends in `-00001-of-00003.gguf`.

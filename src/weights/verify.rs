@@ -69,29 +69,42 @@ pub fn remembered(
         action: "find the file",
         source,
     };
-    let path = path.canonicalize().map_err(refused)?;
-    let record_path = record_path(&path, home);
-    let before = Stamp::of(&path.metadata().map_err(refused)?);
-    if let Some(record) = read(&record_path)
-        && record.stamp == before
-        && record.path == path
-    {
-        return Ok(record.sha256);
+    let before = path.metadata().map_err(refused)?;
+    if let Some(sha256) = recorded(path, &before, home) {
+        return Ok(sha256);
     }
-    let sha256 = sha256(&path, progress)?;
+    let sha256 = sha256(path, progress)?;
     // A file that changed while it was read has a digest that belongs to neither state.
-    let after = Stamp::of(&path.metadata().map_err(refused)?);
-    if after == before {
-        write(
-            &record_path,
-            &Record {
-                sha256: sha256.clone(),
-                path,
-                stamp: after,
-            },
-        );
+    let after = path.metadata().map_err(refused)?;
+    if unchanged(&before, &after) {
+        record(path, &after, &sha256, home);
     }
     Ok(sha256)
+}
+
+/// The digest that was recorded of the file at `path`, if its metadata are still what they were then.
+pub(super) fn recorded(path: &Path, metadata: &Metadata, home: &Path) -> Option<String> {
+    let path = path.canonicalize().ok()?;
+    let record = read(&record_path(&path, home))?;
+    (record.stamp == Stamp::of(metadata) && record.path == path).then_some(record.sha256)
+}
+
+/// Records a digest of the file at `path`, which has these metadata. A record that can't be written only costs time.
+pub(super) fn record(path: &Path, metadata: &Metadata, sha256: &str, home: &Path) {
+    let Ok(path) = path.canonicalize() else {
+        return;
+    };
+    let record = Record {
+        sha256: sha256.into(),
+        stamp: Stamp::of(metadata),
+        path,
+    };
+    write(&record_path(&record.path, home), &record);
+}
+
+/// Whether a file's metadata say that it was neither written nor replaced in between.
+pub(super) fn unchanged(before: &Metadata, after: &Metadata) -> bool {
+    Stamp::of(before) == Stamp::of(after)
 }
 
 /// Lower-case hex.
