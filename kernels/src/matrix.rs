@@ -117,9 +117,9 @@ impl Matrix {
     /// Version of how panels lie in memory: what was written under another one means something else. To be raised with every change of
     /// `pack`, of [`Panels`], or of what a quantized type's layout is. Where the high byte of a word comes first it is another one too.
     pub const LAYOUT: u32 = if cfg!(target_endian = "big") {
-        0x8000_0001
+        0x8000_0002
     } else {
-        1
+        2
     };
 
     /// Alignment of panels in a region, in bytes.
