@@ -6,14 +6,23 @@
 mod common;
 mod reference;
 
-use assize_kernels::Precision;
+use assize_kernels::{CacheType, Precision};
 use reference::{
     Golden, Job, Rows, cached_model, check_invariance, divergence, load, pages_of, together,
 };
 
 /// Runs all sequences of a golden file, and holds the mean divergence to `most` nats and the share of equal top tokens
 /// to `least`.
-fn check(test: &str, model: &str, golden: &str, precision: Precision, most: f64, least: f64) {
+///
+/// Keys and values in 8 bits are run beside those in half precision, and the divergence of one from the other is told, too.
+fn check(
+    test: &str,
+    model: &str,
+    golden: &str,
+    (precision, cache): (Precision, CacheType),
+    most: f64,
+    least: f64,
+) {
     let Some(file) = cached_model(test, model) else {
         return;
     };
@@ -26,10 +35,13 @@ fn check(test: &str, model: &str, golden: &str, precision: Precision, most: f64,
         .map(|sequence| sequence.tokens.len())
         .max()
         .unwrap_or(0);
-    let mut decoder = load(&file, precision, pages_of(longest), None);
+    let load = |cache| load(&file, precision, cache, pages_of(longest), None);
+    let mut decoder = load(cache);
+    let mut halves = (cache == CacheType::Q8).then(|| load(CacheType::F16));
     let pages: Vec<u32> = (0..pages_of(longest) as u32).collect();
 
     let (mut shown, mut full, mut equal, mut positions) = (0.0, 0.0, 0usize, 0usize);
+    let (mut apart, mut together_top) = (0.0, 0usize);
     for sequence in &reference.sequences {
         assert_eq!(
             sequence.tokens.len(),
@@ -43,7 +55,16 @@ fn check(test: &str, model: &str, golden: &str, precision: Precision, most: f64,
             chunk: 128,
             pages: pages.clone(),
         };
+        let mut beside = Vec::new();
+        if let Some(halves) = &mut halves {
+            let job = std::slice::from_ref(&job);
+            together(halves, job, |_, _, logits| beside.push(logits.to_vec()));
+        }
         together(&mut decoder, &[job], |_, position, logits| {
+            if let Some(halves) = beside.get(position) {
+                apart += divergence(halves, logits);
+                together_top += usize::from(top(halves) == top(logits));
+            }
             assert_eq!(logits.len(), vocabulary, "{test}");
             let (nats, same) = sequence.distributions[position].compare(logits);
             shown += nats;
@@ -61,6 +82,13 @@ fn check(test: &str, model: &str, golden: &str, precision: Precision, most: f64,
         "{test}: divergence {mean:.3e}{whole} nats, top token {:.2} % of {positions}",
         100.0 * share
     );
+    if halves.is_some() {
+        println!(
+            "{test}: from f16 keys and values {:.3e} nats, top token {:.2} %",
+            apart / count,
+            100.0 * together_top as f64 / count
+        );
+    }
     assert!(positions >= 512, "only {positions} positions");
     let nats = mean.max(full);
     assert!(
@@ -73,9 +101,15 @@ fn check(test: &str, model: &str, golden: &str, precision: Precision, most: f64,
     );
 }
 
+/// The most probable token.
+fn top(logits: &[f32]) -> Option<usize> {
+    (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]))
+}
+
 /// The exact path: the reference's own arithmetic, but for the order of sums.
 fn check_exact(test: &str, model: &str, golden: &str) {
-    check(test, model, golden, Precision::Exact, 1e-5, 0.999);
+    let kept = (Precision::Exact, CacheType::F32);
+    check(test, model, golden, kept, 1e-5, 0.999);
 }
 
 #[test]
@@ -108,7 +142,21 @@ fn gemma3_exact() {
 
 /// Activations in eight bits. The bounds are what llama.cpp's arithmetic came to against such a reference.
 fn check_quantized(test: &str, model: &str, golden: &str, most: f64, least: f64) {
-    check(test, model, golden, Precision::Quantized, most, least);
+    for cache in [CacheType::F16, CacheType::Q8] {
+        let kept = (Precision::Quantized, cache);
+        let test = format!("{test}, {}", cache.name());
+        check(&test, model, golden, kept, most, least);
+    }
+    // What 8 bits cost by themselves.
+    let kept = (Precision::Exact, CacheType::Q8);
+    check(
+        &format!("{test}, exact but for q8"),
+        model,
+        golden,
+        kept,
+        most,
+        least,
+    );
 }
 
 #[test]
@@ -164,7 +212,11 @@ fn smollm2_is_the_same_however_it_is_batched() {
     let golden = Golden::read("logits/smollm2-135m.txt").expect("a golden file");
     let tokens = &golden.sequences[0].tokens;
     let others = [&tokens[100..125], &tokens[200..209], &tokens[30..31]];
-    for precision in [Precision::Quantized, Precision::Exact] {
-        check_invariance("smollm2", &file, &tokens[..40], &others, precision);
+    for (precision, cache) in [
+        (Precision::Quantized, CacheType::F16),
+        (Precision::Quantized, CacheType::Q8),
+        (Precision::Exact, CacheType::F32),
+    ] {
+        check_invariance("smollm2", &file, &tokens[..40], &others, precision, cache);
     }
 }

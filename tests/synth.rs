@@ -10,7 +10,7 @@ use assize::synth::mix::Mix;
 use assize::synth::plan::Plan;
 use assize::synth::shape::{Family, Shape, preset};
 use assize::weights::Store;
-use assize_kernels::{Precision, Quant};
+use assize_kernels::{CacheType, Precision, Quant};
 use std::path::Path;
 use std::process::Output;
 
@@ -37,6 +37,7 @@ fn check_runs(case: &str, path: &Path) {
     let store = Store::open(path).unwrap();
     let options = LoadOptions {
         precision: Precision::Quantized,
+        cache: CacheType::F16,
         pages: 4,
         context: None,
         progress: None,

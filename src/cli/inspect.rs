@@ -4,6 +4,7 @@ use super::fetch::{Bar, size};
 use super::models::table;
 use crate::weights::fetch::{FetchOptions, Located, locate};
 use crate::weights::{Array, FetchError, Metadata, Store, Value};
+use assize_kernels::{CacheType, PAGE};
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
@@ -51,8 +52,8 @@ struct Facts {
     parameters: u64,
     /// Number and bytes of the tensors of each type, by name.
     types: BTreeMap<String, (usize, u64)>,
-    /// Bytes that a token takes in a cache of f16.
-    kv_per_token: Option<u64>,
+    /// Bytes that a token takes in a cache of f16, and in one of q8.
+    kv_per_token: Option<[u64; 2]>,
 }
 
 impl Facts {
@@ -86,8 +87,8 @@ impl Facts {
     }
 }
 
-/// Keys and values of all layers, two bytes a number.
-fn kv_per_token(metadata: &Metadata, architecture: &str) -> Option<u64> {
+/// Keys and values of all layers, in half precision and in 8 bits.
+fn kv_per_token(metadata: &Metadata, architecture: &str) -> Option<[u64; 2]> {
     let key = |name: &str| format!("{architecture}.{name}");
     let integer = |name: &str| metadata.integer(&key(name));
     let layers = integer("block_count")?;
@@ -104,9 +105,14 @@ fn kv_per_token(metadata: &Metadata, architecture: &str) -> Option<u64> {
     let width = || integer("embedding_length")?.checked_div(heads?);
     let keys = integer("attention.key_length").or_else(width)?;
     let values = integer("attention.value_length").or_else(width)?;
-    kv_heads
-        .checked_mul(keys.checked_add(values)?)?
-        .checked_mul(2)
+    let bytes = |kind: CacheType| {
+        let head = |dim: u64| {
+            let page = kind.head_bytes(usize::try_from(dim).ok()?)? as u64;
+            Some(page / PAGE as u64)
+        };
+        kv_heads.checked_mul(head(keys)?.checked_add(head(values)?)?)
+    };
+    Some([bytes(CacheType::F16)?, bytes(CacheType::Q8)?])
 }
 
 fn text(
@@ -140,11 +146,16 @@ fn text(
         writeln!(out, "context       {context} tokens")?;
     }
     writeln!(out, "weights       {}, mapped", size(store.byte_len()))?;
-    if let Some(bytes) = facts.kv_per_token {
-        write!(out, "KV cache      {} a token at f16", size(bytes))?;
+    if let Some([bytes, eight]) = facts.kv_per_token {
+        let (half, eight) = (size(bytes), size(eight));
+        write!(out, "KV cache      {half} a token at f16, {eight} at q8")?;
         if let Some(context) = facts.context {
             let all = bytes.saturating_mul(context);
-            write!(out, "; {} for one sequence of the whole context", size(all))?;
+            write!(
+                out,
+                "; {} at f16 for one sequence of the whole context",
+                size(all)
+            )?;
         }
         writeln!(out)?;
     }
@@ -191,7 +202,8 @@ fn object(located: &Located, store: &Store, facts: &Facts) -> serde_json::Value 
         "architecture": facts.architecture,
         "context": facts.context,
         "parameters": facts.parameters,
-        "kv_bytes_per_token": facts.kv_per_token,
+        "kv_bytes_per_token": facts.kv_per_token.map(|[half, _]| half),
+        "kv_bytes_per_token_q8": facts.kv_per_token.map(|[_, eight]| eight),
         "tensor_types": types.collect::<Map<_, _>>(),
         "tensors": store.tensors().map(|(name, tensor)| {
             json!({"name": name, "type": format!("{:?}", tensor.quant), "shape": tensor.shape, "bytes": tensor.bytes.len()})
@@ -316,12 +328,16 @@ mod tests {
             ("attention.head_count", 8),
             ("embedding_length", 64),
         ];
+        // In 8 bits a head is filled up to 16 dimensions, and has a scale of two bytes for every 32.
         assert_eq!(
             kv_per_token(&metadata(&base), "llama"),
-            Some(4 * 8 * (8 + 8) * 2)
+            Some([4 * 8 * (8 + 8) * 2, 4 * 8 * (18 + 18)])
         );
         let grouped = metadata(&[&base[..], &[("attention.head_count_kv", 2)]].concat());
-        assert_eq!(kv_per_token(&grouped, "llama"), Some(4 * 2 * 16 * 2));
+        assert_eq!(
+            kv_per_token(&grouped, "llama"),
+            Some([4 * 2 * 16 * 2, 4 * 2 * 36])
+        );
         let wide = metadata(
             &[
                 &base[..],
@@ -329,7 +345,10 @@ mod tests {
             ]
             .concat(),
         );
-        assert_eq!(kv_per_token(&wide, "llama"), Some(4 * 8 * 48 * 2));
+        assert_eq!(
+            kv_per_token(&wide, "llama"),
+            Some([4 * 8 * 48 * 2, 4 * 8 * 52])
+        );
         assert_eq!(kv_per_token(&metadata(&base[..1]), "llama"), None);
         assert_eq!(
             kv_per_token(

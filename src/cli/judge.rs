@@ -1,6 +1,7 @@
 //! `assize judge`: files of traces and a rubric go in, verdicts come out.
 
 use super::Globals;
+use super::engine::EngineArguments;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::fetch::Bar;
 use super::meter::Meter;
@@ -70,49 +71,6 @@ pub struct Args {
     /// How the engine runs.
     #[command(flatten)]
     pub engine: EngineArguments,
-}
-
-/// Options of the engine. No verdict depends on them but for --exact, and for --context with a model that has two sets of
-/// rotation factors (Phi 3).
-#[derive(Clone, Debug, clap::Args)]
-pub struct EngineArguments {
-    /// Most items in a batch.
-    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub max_batch: u32,
-    /// Most prompt tokens of one item in a step.
-    #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub prefill_chunk: u32,
-    /// Compute every prompt from its first token.
-    #[arg(long)]
-    pub no_prefix_cache: bool,
-    /// Keep activations in 32 bits: slower, and exact.
-    #[arg(long)]
-    pub exact: bool,
-    /// Memory for the KV cache in MiB; by default half of what is free beside the weights.
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
-    pub cache_memory: Option<u64>,
-    /// Longest prompt and answer in tokens; by default the model's context (for Phi 3, 4096).
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub context: Option<u32>,
-    /// Tell at the end where the time went.
-    #[arg(long)]
-    pub profile: bool,
-}
-
-impl EngineArguments {
-    /// The settings that were given.
-    pub fn settings(&self) -> JudgeSettings {
-        JudgeSettings {
-            exact: self.exact,
-            max_batch: self.max_batch as usize,
-            prefill_chunk: self.prefill_chunk as usize,
-            prefix_cache: !self.no_prefix_cache,
-            cache_bytes: self
-                .cache_memory
-                .map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
-            context: self.context.map(|tokens| tokens as usize),
-        }
-    }
 }
 
 /// `--mode`.
@@ -204,6 +162,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         settings: SettingsDescription {
             mode: mode.name().into(),
             exact: args.engine.exact,
+            kv_type: args.engine.settings().cache_type().name().into(),
             context: args.engine.context.map(|tokens| tokens as usize),
             traces: args
                 .traces

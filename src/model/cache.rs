@@ -6,55 +6,44 @@ use super::ModelError;
 use super::batch::{PAGE, PageId};
 use super::config::Config;
 use assize_kernels::cache::Part;
-use assize_kernels::{Precision, bridge};
-use candle_core::{DType, Device, Result, Tensor};
-use half::f16;
-use half::vec::HalfBitsVecExt;
+use assize_kernels::{CacheType, bridge};
+use candle_core::{Result, Tensor};
 
 /// Bytes that one page takes, in all layers together.
-pub fn page_bytes(config: &Config, precision: Precision) -> usize {
-    let value = dtype(precision).size_in_bytes();
-    2 * config.layers() * PAGE * config.kv_heads * config.head_dim * value
+pub fn page_bytes(config: &Config, kind: CacheType) -> usize {
+    let head = kind.head_bytes(config.head_dim).unwrap_or(usize::MAX);
+    let heads = config.layers().saturating_mul(config.kv_heads);
+    heads.saturating_mul(head).saturating_mul(2)
 }
 
-/// Keys and values of a layer: `f16`, or `f32` on the exact path.
+/// Keys and values of a layer, of one type.
 pub(super) struct LayerCache {
-    /// Keys, rotated already: `[pages, kv_heads, head_dim, 16]`.
+    /// Keys, rotated already: `[pages, kv_heads, head_dim, 16]`, or in 8 bits `[pages, kv_heads, words]`.
     pub(super) keys: Tensor,
-    /// Values: `[pages, kv_heads, 16, head_dim]`.
+    /// Values: `[pages, kv_heads, 16, head_dim]`, or in 8 bits `[pages, kv_heads, words]`.
     pub(super) values: Tensor,
 }
 
 /// The caches of all layers.
 pub(super) fn allocate(
     config: &Config,
-    precision: Precision,
+    kind: CacheType,
     pages: usize,
 ) -> std::result::Result<Vec<LayerCache>, ModelError> {
     let fits = pages
-        .checked_mul(page_bytes(config, precision))
+        .checked_mul(page_bytes(config, kind))
         .is_some_and(|bytes| bytes <= isize::MAX as usize);
     if pages == 0 || pages > u32::MAX as usize / PAGE || !fits {
         return Err(ModelError::Options(format!(
             "a cache of {pages} pages can't be had"
         )));
     }
-    let (heads, dim) = (config.kv_heads, config.head_dim);
-    let zeros = |shape: [usize; 4]| match precision {
-        // Zeroed integers come untouched from the system, so that a page costs memory only once it is written.
-        Precision::Quantized | Precision::Refined => {
-            let zeros: Vec<f16> = vec![0u16; shape.iter().product()].reinterpret_into();
-            Tensor::from_vec(zeros, &shape, &Device::Cpu)
-        }
-        Precision::Exact => {
-            Tensor::from_vec(vec![0f32; shape.iter().product()], &shape, &Device::Cpu)
-        }
-    };
+    let shape = [pages, config.kv_heads, config.head_dim];
     (0..config.layers())
         .map(|_| {
             Ok(LayerCache {
-                keys: zeros([pages, heads, dim, PAGE])?,
-                values: zeros([pages, heads, PAGE, dim])?,
+                keys: bridge::new_cache(kind, Part::Keys, shape)?,
+                values: bridge::new_cache(kind, Part::Values, shape)?,
             })
         })
         .collect()
@@ -71,13 +60,5 @@ impl LayerCache {
     pub(super) fn copy_page(&self, from: PageId, to: PageId) -> Result<()> {
         bridge::copy_page(&self.keys, from, to)?;
         bridge::copy_page(&self.values, from, to)
-    }
-}
-
-/// The type of cached keys and values.
-fn dtype(precision: Precision) -> DType {
-    match precision {
-        Precision::Quantized | Precision::Refined => DType::F16,
-        Precision::Exact => DType::F32,
     }
 }

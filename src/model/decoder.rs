@@ -16,13 +16,15 @@ use super::moe::Moe;
 use super::norm::Norm;
 use super::rope::Frequencies;
 use crate::weights::Store;
-use assize_kernels::{Precision, Span, bridge};
+use assize_kernels::{CacheType, Precision, Span, bridge};
 use candle_core::{Device, Result, Tensor};
 
 /// How a decoder is loaded.
 pub struct LoadOptions<'a> {
-    /// How activations meet quantized weights; also the type of cached keys and values.
+    /// How activations meet quantized weights.
     pub precision: Precision,
+    /// How keys and values are kept; [`CacheType::of`] the precision unless there is a reason.
+    pub cache: CacheType,
     /// Pages of the KV cache, of 16 tokens; [`super::cache::page_bytes`] tells what one takes.
     pub pages: usize,
     /// Longest sequence, in tokens; where absent, the model's own. Where a model has two sets of rotation factors (Phi 3),

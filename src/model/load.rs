@@ -57,7 +57,7 @@ pub(super) fn decoder(store: &Store, options: &LoadOptions<'_>) -> Result<Decode
     }
     let weight_bytes = loader.tensors.finish()?;
     // Only now, when the tensors have borne out the sizes that the metadata claim.
-    let caches = cache::allocate(&config, options.precision, options.pages)?;
+    let caches = cache::allocate(&config, options.cache, options.pages)?;
     Ok(Decoder {
         context,
         pages: options.pages,

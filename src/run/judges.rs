@@ -12,15 +12,17 @@ use crate::model::decoder::{Decoder, LoadOptions};
 use crate::tokenizer::{ChatTemplate, Tokenizer, TokenizerError};
 use crate::weights::{Store, TensorView};
 use anyhow::{Context as _, Result, bail};
-use assize_kernels::{Matrix, Precision};
+use assize_kernels::{CacheType, Matrix, Precision};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How an engine is set up. Only `exact` changes verdicts, and `context` those of a model with two sets of rotation factors.
+/// How an engine is set up. Only `exact` and `kv_type` change verdicts, and `context` those of a model with two sets of rotation factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JudgeSettings {
     /// Whether activations and cache stay in 32 bits.
     pub exact: bool,
+    /// How keys and values are kept; in half precision, or in single on the exact path, where absent.
+    pub kv_type: Option<CacheType>,
     /// Most sequences in a batch.
     pub max_batch: usize,
     /// Most prompt tokens of one sequence in a step.
@@ -37,6 +39,7 @@ impl Default for JudgeSettings {
     fn default() -> Self {
         JudgeSettings {
             exact: false,
+            kv_type: None,
             max_batch: 16,
             prefill_chunk: 512,
             prefix_cache: true,
@@ -47,11 +50,17 @@ impl Default for JudgeSettings {
 }
 
 impl JudgeSettings {
-    fn precision(&self) -> Precision {
+    pub(super) fn precision(&self) -> Precision {
         match self.exact {
             true => Precision::Exact,
             false => Precision::Quantized,
         }
+    }
+
+    /// How keys and values are kept.
+    pub fn cache_type(&self) -> CacheType {
+        self.kv_type
+            .unwrap_or_else(|| CacheType::of(self.precision()))
     }
 }
 
@@ -140,9 +149,15 @@ impl ModelFile {
     /// Decides how much memory the KV cache takes, before any weight is read.
     ///
     /// # Errors
-    /// The memory is too small for a single page.
+    /// The memory is too small for a single page, or the exact path is asked to round keys and values.
     pub fn plan(&self, settings: &JudgeSettings) -> Result<Memory> {
-        let page = page_bytes(&self.config, settings.precision()).max(1) as u64;
+        if settings.exact && settings.cache_type() != CacheType::F32 {
+            let name = settings.cache_type().name();
+            bail!(
+                "exact verdicts can't come of keys and values in {name}\nhint: leave out one of the two settings"
+            );
+        }
+        let page = page_bytes(&self.config, settings.cache_type()).max(1) as u64;
         let free = free_memory();
         let weights = self.packed_bytes();
         // Where the system does not tell what is free, a gibibyte is a guess that hurts nobody.
@@ -178,6 +193,7 @@ impl ModelFile {
     ) -> Result<Loaded> {
         let options = LoadOptions {
             precision: settings.precision(),
+            cache: settings.cache_type(),
             pages: memory.pages,
             context: settings.context,
             progress,
