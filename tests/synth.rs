@@ -4,13 +4,14 @@
 mod common;
 
 use assize::model::batch::{Batch, Forward, Span};
+use assize::model::cache::KvType;
 use assize::model::decoder::{Decoder, LoadOptions};
 use assize::synth::file;
 use assize::synth::mix::Mix;
 use assize::synth::plan::Plan;
 use assize::synth::shape::{Family, Shape, preset};
 use assize::weights::Store;
-use assize_kernels::{CacheType, Precision, Quant};
+use assize_kernels::{Precision, Quant};
 use std::path::Path;
 use std::process::Output;
 
@@ -37,7 +38,7 @@ fn check_runs(case: &str, path: &Path) {
     let store = Store::open(path).unwrap();
     let options = LoadOptions {
         precision: Precision::Quantized,
-        cache: CacheType::F16,
+        cache: KvType::F16,
         pages: 4,
         context: None,
         progress: None,

@@ -122,7 +122,7 @@ pub enum Precision {
     Exact,
 }
 
-/// How keys and values lie in the cache.
+/// How keys, or values, lie in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CacheType {
     /// In single precision.
@@ -134,23 +134,6 @@ pub enum CacheType {
 }
 
 impl CacheType {
-    /// Its name: `f32`, `f16` or `q8`.
-    pub fn name(self) -> &'static str {
-        match self {
-            CacheType::F32 => "f32",
-            CacheType::F16 => "f16",
-            CacheType::Q8 => "q8",
-        }
-    }
-
-    /// What a precision keeps unless it is told otherwise.
-    pub fn of(precision: Precision) -> CacheType {
-        match precision {
-            Precision::Quantized | Precision::Refined => CacheType::F16,
-            Precision::Exact => CacheType::F32,
-        }
-    }
-
     /// Bytes that a head of `dim` dimensions takes in a page, of its keys or of its values; `None` where they are too many to count.
     pub fn head_bytes(self, dim: usize) -> Option<usize> {
         match self {

@@ -35,6 +35,10 @@ pub mod profile;
 #[cfg(feature = "candle")]
 pub mod bridge;
 
+/// Version of the arithmetic: raised whenever a bit of any result may be another than before, so that what was computed earlier and kept is not
+/// taken for what would be computed now (`tests/keep.rs` notices).
+pub const ARITHMETIC: u32 = 1;
+
 pub use activations::Activations;
 pub use attention::{Sizes, attention};
 pub use cache::Cache;

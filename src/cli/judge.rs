@@ -14,9 +14,11 @@ use crate::judge::rubric::Scale;
 use crate::judge::{Mode, Pointwise, Rubric, prompt};
 use crate::report::{Summary, table};
 use crate::run::feed::{Fed, feed};
+use crate::run::keep::Keep;
 use crate::run::profile::{Profile, Profiling};
 use crate::run::{JudgeSettings, Loaded, Memory, ModelFile, Pipeline};
 use crate::trace::{self, FieldMap, TraceFormat};
+use crate::weights;
 use crate::weights::fetch::{FetchOptions, Located, locate};
 use crate::weights::manifest::{self, Kind};
 use anyhow::{Context as _, Result};
@@ -68,6 +70,9 @@ pub struct Args {
     /// How the traces are written, where their names do not tell.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<FormatArgument>,
+    /// Keep what the prompts of a rubric begin with for the next run, in this folder, or with `auto` beside the models. No text of a trace is in it.
+    #[arg(long, value_name = "auto|DIR", conflicts_with = "no_prefix_cache")]
+    pub keep_prefix: Option<PathBuf>,
     /// How the engine runs.
     #[command(flatten)]
     pub engine: EngineArguments,
@@ -162,7 +167,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         settings: SettingsDescription {
             mode: mode.name().into(),
             exact: args.engine.exact,
-            kv_type: args.engine.settings().cache_type().name().into(),
+            kv_type: args.engine.settings().kv_type().name().into(),
             context: args.engine.context.map(|tokens| tokens as usize),
             traces: args
                 .traces
@@ -204,6 +209,16 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let interrupt = watch_interrupts(*console, hint.clone())?;
     let mut meter = Meter::new(total, globals.quiet);
     let mut engine = loaded.engine;
+    let folder_of = |given: &PathBuf| keeping_folder(given);
+    let kept = args.keep_prefix.as_ref().map(folder_of).transpose()?;
+    let mut keep = kept.map(|folder| Keep::new(folder, &description));
+    match keep.as_mut().map(|keep| keep.load(&mut engine)) {
+        None | Some(Ok(None)) => (),
+        Some(Ok(Some(tokens))) => {
+            console.say(format!("{tokens} tokens of an earlier run's prefix"))
+        }
+        Some(Err(refused)) => tracing::debug!("the kept prefix is not used: {refused}"),
+    }
     let format = Arc::new(Pointwise {
         rubric: rubric.clone(),
         mode,
@@ -229,6 +244,11 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let run = pipeline.run(items, &mut |run| meter.show(run))?;
     let profile = profiling.map(Profiling::end);
     console.say(meter.finish(&run));
+    if let Some(keep) = keep.filter(|_| !run.interrupted)
+        && let Err(error) = keep.save(&engine)
+    {
+        console.say(format!("warning: the prefix is not kept: {error}"));
+    }
 
     let summary = report(
         &rubric,
@@ -257,6 +277,21 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         return Err(no_item().into());
     }
     Ok(if summary.failed() > 0 { SOME_FAILED } else { 0 })
+}
+
+/// Where prefixes are kept.
+fn keeping_folder(given: &PathBuf) -> Result<PathBuf> {
+    if given.as_os_str() != "auto" {
+        return Ok(given.clone());
+    }
+    let home = weights::fetch::home();
+    let missing = || {
+        Fault::usage(
+            "there is no home folder to keep prefixes in",
+            "give a folder: --keep-prefix DIR",
+        )
+    };
+    Ok(home.ok_or_else(missing)?.join("prefixes"))
 }
 
 fn no_item() -> Fault {

@@ -117,7 +117,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<()> {
             "threads": threads,
             "instruction_set": assize_kernels::isa().name(),
             "exact": args.engine.exact,
-            "kv_type": settings.cache_type().name(),
+            "kv_type": settings.kv_type().name(),
             "dot_operations_per_second": limits.dot.round(),
             "read_bytes_per_second": limits.read.round(),
             "tests": figures,

@@ -6,17 +6,62 @@ use super::ModelError;
 use super::batch::{PAGE, PageId};
 use super::config::Config;
 use assize_kernels::cache::Part;
-use assize_kernels::{CacheType, bridge};
+use assize_kernels::{CacheType, Precision, bridge};
 use candle_core::{Result, Tensor};
 
-/// Bytes that one page takes, in all layers together.
-pub fn page_bytes(config: &Config, kind: CacheType) -> usize {
-    let head = kind.head_bytes(config.head_dim).unwrap_or(usize::MAX);
-    let heads = config.layers().saturating_mul(config.kv_heads);
-    heads.saturating_mul(head).saturating_mul(2)
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvType {
+    /// Both in single precision.
+    F32,
+    /// Both in half precision.
+    F16,
+    /// Keys in half precision, values in 8 bits.
+    Q8Values,
+    /// Both in 8 bits.
+    Q8,
 }
 
-/// Keys and values of a layer, of one type.
+impl KvType {
+    /// What a precision keeps unless it is told otherwise.
+    pub fn of(precision: Precision) -> KvType {
+        match precision {
+            Precision::Quantized | Precision::Refined => KvType::F16,
+            Precision::Exact => KvType::F32,
+        }
+    }
+
+    /// Its name: `f32`, `f16`, `q8v` or `q8`.
+    pub fn name(self) -> &'static str {
+        match self {
+            KvType::F32 => "f32",
+            KvType::F16 => "f16",
+            KvType::Q8Values => "q8v",
+            KvType::Q8 => "q8",
+        }
+    }
+
+    /// How keys, or values, lie.
+    pub fn part(self, part: Part) -> CacheType {
+        match (self, part) {
+            (KvType::F32, _) => CacheType::F32,
+            (KvType::F16, _) | (KvType::Q8Values, Part::Keys) => CacheType::F16,
+            (KvType::Q8, _) | (KvType::Q8Values, Part::Values) => CacheType::Q8,
+        }
+    }
+}
+
+/// Bytes that one page takes, in all layers together.
+pub fn page_bytes(config: &Config, kind: KvType) -> usize {
+    let [keys, values] = [Part::Keys, Part::Values].map(|part| {
+        let bytes = kind.part(part).head_bytes(config.head_dim);
+        bytes.unwrap_or(usize::MAX)
+    });
+    let heads = config.layers().saturating_mul(config.kv_heads);
+    heads.saturating_mul(keys.saturating_add(values))
+}
+
+/// Keys and values of a layer.
 pub(super) struct LayerCache {
     /// Keys, rotated already: `[pages, kv_heads, head_dim, 16]`, or in 8 bits `[pages, kv_heads, words]`.
     pub(super) keys: Tensor,
@@ -27,7 +72,7 @@ pub(super) struct LayerCache {
 /// The caches of all layers.
 pub(super) fn allocate(
     config: &Config,
-    kind: CacheType,
+    kind: KvType,
     pages: usize,
 ) -> std::result::Result<Vec<LayerCache>, ModelError> {
     let fits = pages
@@ -42,8 +87,8 @@ pub(super) fn allocate(
     (0..config.layers())
         .map(|_| {
             Ok(LayerCache {
-                keys: bridge::new_cache(kind, Part::Keys, shape)?,
-                values: bridge::new_cache(kind, Part::Values, shape)?,
+                keys: bridge::new_cache(kind.part(Part::Keys), Part::Keys, shape)?,
+                values: bridge::new_cache(kind.part(Part::Values), Part::Values, shape)?,
             })
         })
         .collect()
@@ -54,6 +99,24 @@ impl LayerCache {
     pub(super) fn write(&self, keys: &Tensor, values: &Tensor, slots: &[u32]) -> Result<()> {
         bridge::write_rows(&self.keys, Part::Keys, keys, slots)?;
         bridge::write_rows(&self.values, Part::Values, values, slots)
+    }
+
+    /// Bytes of a page, keys and values together.
+    pub(super) fn page_bytes(&self) -> usize {
+        bridge::page_bytes(&self.keys) + bridge::page_bytes(&self.values)
+    }
+
+    /// Appends the bytes of a page: keys, then values.
+    pub(super) fn read_page(&self, page: PageId, to: &mut Vec<u8>) -> Result<()> {
+        bridge::read_page(&self.keys, page, to)?;
+        bridge::read_page(&self.values, page, to)
+    }
+
+    /// Fills a page with as many bytes as it has.
+    pub(super) fn write_page(&self, page: PageId, from: &[u8]) -> Result<()> {
+        let (keys, values) = from.split_at(bridge::page_bytes(&self.keys).min(from.len()));
+        bridge::write_page(&self.keys, page, keys)?;
+        bridge::write_page(&self.values, page, values)
     }
 
     /// Copies a page.

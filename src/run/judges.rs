@@ -6,13 +6,13 @@ use super::settings::{cache_share, free_memory};
 use crate::engine::frontend::ModelFrontend;
 use crate::engine::{Engine, EngineSettings};
 use crate::model::batch::PAGE;
-use crate::model::cache::page_bytes;
+use crate::model::cache::{KvType, page_bytes};
 use crate::model::config::Config;
 use crate::model::decoder::{Decoder, LoadOptions};
 use crate::tokenizer::{ChatTemplate, Tokenizer, TokenizerError};
 use crate::weights::{Store, TensorView};
 use anyhow::{Context as _, Result, bail};
-use assize_kernels::{CacheType, Matrix, Precision};
+use assize_kernels::{Matrix, Precision};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct JudgeSettings {
     /// Whether activations and cache stay in 32 bits.
     pub exact: bool,
     /// How keys and values are kept; in half precision, or in single on the exact path, where absent.
-    pub kv_type: Option<CacheType>,
+    pub kv_type: Option<KvType>,
     /// Most sequences in a batch.
     pub max_batch: usize,
     /// Most prompt tokens of one sequence in a step.
@@ -58,9 +58,8 @@ impl JudgeSettings {
     }
 
     /// How keys and values are kept.
-    pub fn cache_type(&self) -> CacheType {
-        self.kv_type
-            .unwrap_or_else(|| CacheType::of(self.precision()))
+    pub fn kv_type(&self) -> KvType {
+        self.kv_type.unwrap_or_else(|| KvType::of(self.precision()))
     }
 }
 
@@ -151,13 +150,13 @@ impl ModelFile {
     /// # Errors
     /// The memory is too small for a single page, or the exact path is asked to round keys and values.
     pub fn plan(&self, settings: &JudgeSettings) -> Result<Memory> {
-        if settings.exact && settings.cache_type() != CacheType::F32 {
-            let name = settings.cache_type().name();
+        if settings.exact && settings.kv_type() != KvType::F32 {
+            let name = settings.kv_type().name();
             bail!(
                 "exact verdicts can't come of keys and values in {name}\nhint: leave out one of the two settings"
             );
         }
-        let page = page_bytes(&self.config, settings.cache_type()).max(1) as u64;
+        let page = page_bytes(&self.config, settings.kv_type()).max(1) as u64;
         let free = free_memory();
         let weights = self.packed_bytes();
         // Where the system does not tell what is free, a gibibyte is a guess that hurts nobody.
@@ -193,7 +192,7 @@ impl ModelFile {
     ) -> Result<Loaded> {
         let options = LoadOptions {
             precision: settings.precision(),
-            cache: settings.cache_type(),
+            cache: settings.kv_type(),
             pages: memory.pages,
             context: settings.context,
             progress,

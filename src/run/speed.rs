@@ -202,7 +202,7 @@ pub fn open(path: &Path, settings: &JudgeSettings, tests: &[Test]) -> Result<(De
     let cost = Cost::of(&store, experts.map(|experts| (experts.used, experts.count)));
     let options = LoadOptions {
         precision: settings.precision(),
-        cache: settings.cache_type(),
+        cache: settings.kv_type(),
         pages: tests.iter().map(|test| test.pages()).max().unwrap_or(1),
         context: settings.context,
         progress: None,

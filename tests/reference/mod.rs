@@ -4,12 +4,13 @@
 #![allow(dead_code)] // Each test binary uses its own part.
 
 use assize::model::batch::{Batch, Forward, PAGE, PageId, Span};
+use assize::model::cache::KvType;
 use assize::model::config::Config;
 use assize::model::decoder::{Decoder, LoadOptions};
 use assize::weights::Store;
 use assize::weights::fetch::{self, FetchOptions};
 use assize::weights::progress::Silent;
-use assize_kernels::{CacheType, Precision};
+use assize_kernels::Precision;
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -204,7 +205,7 @@ pub fn cached_model(test: &str, name: &str) -> Option<PathBuf> {
 pub fn load(
     file: &Path,
     precision: Precision,
-    cache: CacheType,
+    cache: KvType,
     pages: usize,
     context: Option<usize>,
 ) -> Decoder {
@@ -292,7 +293,7 @@ pub fn check_invariance(
     tokens: &[u32],
     others: &[&[u32]],
     precision: Precision,
-    cache: CacheType,
+    cache: KvType,
 ) {
     let own = pages_of(tokens.len());
     let longest = others

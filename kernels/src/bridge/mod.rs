@@ -2,8 +2,10 @@
 //!
 //! Inputs may be any contiguous view; a result is a fresh contiguous tensor. Errors of the kernels come wrapped, with their text.
 
+mod pages;
 mod products;
 
+pub use pages::{page_bytes, read_page, write_page};
 pub use products::{Linear, Norm, linear, linear_into, linear_many, mlp};
 
 use crate::attention::Sizes;
@@ -188,7 +190,7 @@ pub fn copy_page(cache: &Tensor, from: u32, to: u32) -> Result<()> {
     })
 }
 
-/// Attention of `q`, `[T, heads, dim]` in f32, over keys `k` and values `v` that are each a [`new_cache`] of one type: `[T, heads * dim]`. A row at position `p` of its span sees positions `0..=p`, or, with a window `w`, those above `p - w`. Rows outside
+/// Attention of `q`, `[T, heads, dim]` in f32, over keys `k` and values `v` that are each a [`new_cache`]: `[T, heads * dim]`. A row at position `p` of its span sees positions `0..=p`, or, with a window `w`, those above `p - w`. Rows outside
 /// all spans are zero.
 pub fn attention(
     q: &Tensor,
