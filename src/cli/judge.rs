@@ -209,8 +209,11 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let interrupt = watch_interrupts(*console, hint.clone())?;
     let mut meter = Meter::new(total, globals.quiet);
     let mut engine = loaded.engine;
-    let folder_of = |given: &PathBuf| keeping_folder(given);
-    let kept = args.keep_prefix.as_ref().map(folder_of).transpose()?;
+    let kept = args
+        .keep_prefix
+        .as_deref()
+        .map(keeping_folder)
+        .transpose()?;
     let mut keep = kept.map(|folder| Keep::new(folder, &description));
     match keep.as_mut().map(|keep| keep.load(&mut engine)) {
         None | Some(Ok(None)) => (),
@@ -280,9 +283,9 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
 }
 
 /// Where prefixes are kept.
-fn keeping_folder(given: &PathBuf) -> Result<PathBuf> {
+fn keeping_folder(given: &Path) -> Result<PathBuf> {
     if given.as_os_str() != "auto" {
-        return Ok(given.clone());
+        return Ok(given.to_path_buf());
     }
     let home = weights::fetch::home();
     let missing = || {
