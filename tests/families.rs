@@ -5,6 +5,7 @@ mod reference;
 
 use assize::model::ModelError;
 use assize::model::batch::{Batch, Forward, Span};
+use assize::model::cache::KvType;
 use assize::model::decoder::{Decoder, LoadOptions};
 use assize::weights::Store;
 use assize_kernels::Precision;
@@ -21,7 +22,7 @@ fn check(name: &str, contexts: &[Option<usize>]) {
         assert_eq!(sequence.logits.len(), tokens.len(), "{name}");
         let pages = pages_of(tokens.len());
         let file = golden(&format!("families/{name}.gguf"));
-        let mut decoder = load(&file, Precision::Exact, pages, *context);
+        let mut decoder = load(&file, Precision::Exact, KvType::F32, pages, *context);
         let job = Job {
             tokens,
             start: 0,
@@ -89,9 +90,14 @@ fn every_family_is_the_same_however_it_is_batched() {
         let reference = Golden::read(&format!("families/{name}.txt")).expect("a golden file");
         let tokens = &reference.sequences.last().expect("a sequence").tokens;
         let others = [&tokens[3..40], &tokens[7..17], &tokens[5..6]];
-        for precision in [Precision::Quantized, Precision::Exact] {
+        for (precision, cache) in [
+            (Precision::Quantized, KvType::F16),
+            (Precision::Quantized, KvType::Q8Values),
+            (Precision::Quantized, KvType::Q8),
+            (Precision::Exact, KvType::F32),
+        ] {
             let file = golden(&format!("families/{name}.gguf"));
-            check_invariance(name, &file, tokens, &others, precision);
+            check_invariance(name, &file, tokens, &others, precision, cache);
         }
     }
 }
@@ -111,6 +117,7 @@ fn load_changed(
     let store = Store::open(&path).ok()?;
     let options = LoadOptions {
         precision: Precision::Quantized,
+        cache: KvType::F16,
         pages: 4,
         context,
         progress: None,
@@ -205,6 +212,7 @@ fn what_can_not_be_had_is_refused() {
         let store = Store::open(&golden("families/llama.gguf")).expect("a sound file");
         let options = LoadOptions {
             precision: Precision::Quantized,
+            cache: KvType::F16,
             pages,
             context,
             progress: None,
@@ -226,6 +234,7 @@ fn a_malformed_batch_is_an_error_and_leaves_the_decoder_sound() {
     let mut decoder = load(
         &golden("families/llama.gguf"),
         Precision::Quantized,
+        KvType::F16,
         4,
         Some(40),
     );

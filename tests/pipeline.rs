@@ -165,6 +165,7 @@ impl Case {
             settings: SettingsDescription {
                 mode: "rationale".into(),
                 exact: false,
+                kv_type: "f16".into(),
                 context: None,
                 traces: vec![],
                 map: vec![],

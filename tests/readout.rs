@@ -11,6 +11,7 @@ use assize::constrain::Next;
 use assize::engine::frontend::{Frontend, ModelFrontend};
 use assize::engine::{Engine, EngineSettings};
 use assize::model::batch::{Batch, Forward, PAGE, Span};
+use assize::model::cache::KvType;
 use assize::model::decoder::Decoder;
 use assize::tokenizer::Tokenizer;
 use assize::weights::Store;
@@ -106,7 +107,7 @@ fn check(test: &str, model: &str) {
     };
     let store = Store::open(&file).expect("the model file");
     let tokenizer = Arc::new(Tokenizer::from_metadata(store.metadata()).expect("its tokenizer"));
-    let mut decoder = load(&file, Precision::Quantized, PAGES, None);
+    let mut decoder = load(&file, Precision::Quantized, KvType::F16, PAGES, None);
     let frontend = ModelFrontend::new(Arc::clone(&tokenizer), None).expect("its vocabulary");
     let words = Labels {
         names: vec!["yes".to_owned(), "no".to_owned()],
@@ -212,7 +213,7 @@ fn answers(
     let store = Store::open(file).expect("the model file");
     let tokenizer = Arc::new(Tokenizer::from_metadata(store.metadata()).expect("its tokenizer"));
     let frontend = ModelFrontend::new(tokenizer, None).expect("its vocabulary");
-    let decoder = load(file, Precision::Quantized, pages, None);
+    let decoder = load(file, Precision::Quantized, KvType::F16, pages, None);
     let mut engine = Engine::new(Box::new(decoder), Box::new(frontend), settings);
     for index in order {
         engine.submit(*index as u64, asks[*index].clone());

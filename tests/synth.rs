@@ -4,6 +4,7 @@
 mod common;
 
 use assize::model::batch::{Batch, Forward, Span};
+use assize::model::cache::KvType;
 use assize::model::decoder::{Decoder, LoadOptions};
 use assize::synth::file;
 use assize::synth::mix::Mix;
@@ -37,6 +38,7 @@ fn check_runs(case: &str, path: &Path) {
     let store = Store::open(path).unwrap();
     let options = LoadOptions {
         precision: Precision::Quantized,
+        cache: KvType::F16,
         pages: 4,
         context: None,
         progress: None,

@@ -149,8 +149,9 @@ fn check(
     }
     expect_length("queries", &[rows, heads, dim], q.len())?;
     expect_length("attended", &[rows, heads, dim], out.len())?;
-    expect_length("keys", &[pages, PAGE, kv_heads, dim], keys.len())?;
-    expect_length("values", &[pages, PAGE, kv_heads, dim], values.len())?;
+    for (what, cache) in [("keys", keys), ("values", values)] {
+        expect_length(what, &[pages, cache.page([kv_heads, dim])?], cache.len())?;
+    }
     let mut next = 0;
     for span in spans {
         if span.first < next {

@@ -122,6 +122,28 @@ pub enum Precision {
     Exact,
 }
 
+/// How keys, or values, lie in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CacheType {
+    /// In single precision.
+    F32,
+    /// In half precision.
+    F16,
+    /// In 8 bits, with a scale in half precision for every 32 dimensions of each position and head.
+    Q8,
+}
+
+impl CacheType {
+    /// Bytes that a head of `dim` dimensions takes in a page, of its keys or of its values; `None` where they are too many to count.
+    pub fn head_bytes(self, dim: usize) -> Option<usize> {
+        match self {
+            CacheType::F32 => dim.checked_mul(4 * PAGE),
+            CacheType::F16 => dim.checked_mul(2 * PAGE),
+            CacheType::Q8 => crate::codes::words(dim)?.checked_mul(4),
+        }
+    }
+}
+
 /// The function of a gated unit: `activation(gate) * up`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {

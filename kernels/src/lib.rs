@@ -25,6 +25,7 @@ mod x86;
 mod activations;
 mod attention;
 pub mod cache;
+mod codes;
 mod matmul;
 mod matrix;
 mod region;
@@ -36,12 +37,16 @@ pub mod profile;
 #[cfg(feature = "candle")]
 pub mod bridge;
 
+/// Version of the arithmetic: raised whenever a bit of any result may be another than before, so that what was computed earlier and kept is not
+/// taken for what would be computed now (`tests/keep.rs` notices).
+pub const ARITHMETIC: u32 = 1;
+
 pub use activations::Activations;
 pub use attention::{Sizes, attention};
 pub use cache::Cache;
 pub use dispatch::{ISA_VARIABLE, Isa, isa};
 pub use error::KernelError;
-pub use kinds::{Activation, PAGE, Precision, Quant, RopeStyle, Span};
+pub use kinds::{Activation, CacheType, PAGE, Precision, Quant, RopeStyle, Span};
 pub use matmul::{Product, gated, matmul, matmul_many};
 pub use matrix::Matrix;
 pub use region::Region;

@@ -5,7 +5,7 @@ mod common;
 
 use assize_kernels::bridge;
 use assize_kernels::cache::Part;
-use assize_kernels::{Activation, Matrix, PAGE, Precision, Quant, RopeStyle, Span};
+use assize_kernels::{Activation, CacheType, Matrix, PAGE, Precision, Quant, RopeStyle, Span};
 use candle_core::{DType, Device, Result, Tensor};
 use common::Random;
 
@@ -168,13 +168,14 @@ fn rows_and_elements_agree_with_candle() -> Result<()> {
 #[test]
 fn attention_reads_what_was_written_and_copied() -> Result<()> {
     let mut random = Random(13);
-    for dtype in [DType::F32, DType::F16] {
-        let (heads, kv_heads, dim, length) = (4, 2, 8, 20);
-        let zeros = |shape: [usize; 4]| Tensor::zeros(&shape, dtype, &Device::Cpu).unwrap();
-        let caches = [
-            zeros([4, kv_heads, dim, PAGE]),
-            zeros([4, kv_heads, PAGE, dim]),
-        ];
+    for kind in [CacheType::F32, CacheType::F16, CacheType::Q8] {
+        let (heads, kv_heads, dim, length) = (4, 2, 40, 20);
+        let parts = [Part::Keys, Part::Values];
+        let caches = parts.map(|part| bridge::new_cache(kind, part, [4, kv_heads, dim]).unwrap());
+        let near = match kind {
+            CacheType::F32 | CacheType::F16 => 1e-3,
+            CacheType::Q8 => 0.2,
+        };
         let rows = [0, 1].map(|_| tensor(&mut random, &[length, kv_heads, dim]));
         let pages = [2u32, 0];
         let slots: Vec<u32> = (0..length)
@@ -185,11 +186,16 @@ fn attention_reads_what_was_written_and_copied() -> Result<()> {
             // The second page's first positions, then copied to where nothing was written.
             bridge::copy_page(cache, 0, 3)?;
             // The copy as `[PAGE, kv_heads, dim]`.
-            let copy = match part {
-                Part::Keys => cache.get(3)?.permute((2, 0, 1))?,
-                Part::Values => cache.get(3)?.transpose(0, 1)?,
+            let copy = match (kind, part) {
+                (CacheType::Q8, _) => None,
+                (_, Part::Keys) => Some(cache.get(3)?.permute((2, 0, 1))?),
+                (_, Part::Values) => Some(cache.get(3)?.transpose(0, 1)?),
             };
-            assert_near(&copy.narrow(0, 0, 4)?, &rows.narrow(0, 16, 4)?, 1e-3);
+            if let Some(copy) = copy {
+                assert_near(&copy.narrow(0, 0, 4)?, &rows.narrow(0, 16, 4)?, 1e-3);
+            }
+            let narrow = row_of(rows, [length, kv_heads, dim / 2])?;
+            assert!(bridge::write_rows(cache, part, &narrow, &slots).is_err());
             let row = rows.narrow(0, 0, 1)?;
             assert!(bridge::write_rows(cache, part, &row, &[4 * PAGE as u32]).is_err());
             assert!(bridge::write_rows(cache, part, rows, &slots[1..]).is_err());
@@ -210,8 +216,20 @@ fn attention_reads_what_was_written_and_copied() -> Result<()> {
         assert_eq!(values(&last), values(&all.narrow(0, 18, 2)?));
         // The first row sees one position only: its own value.
         let own = rows[1].get(0)?.narrow(0, 0, 1)?.squeeze(0)?;
-        assert_near(&all.get(0)?.narrow(0, 0, dim)?, &own, 1e-3);
+        assert_near(&all.get(0)?.narrow(0, 0, dim)?, &own, near);
         assert!(attend(&q, span(length, 0, [2, 9])).is_err());
+        // Keys for values, and another width.
+        assert!(bridge::attention(&q, v, &k.narrow(0, 0, 3)?, &[], 0.3, None, None).is_err());
+        let narrow = row_of(&q, [length, heads, dim / 2])?;
+        assert!(bridge::attention(&narrow, k, v, &[], 0.3, None, None).is_err());
     }
     Ok(())
+}
+
+/// The corner of a tensor, contiguous.
+fn row_of(x: &Tensor, [a, b, c]: [usize; 3]) -> Result<Tensor> {
+    x.narrow(0, 0, a)?
+        .narrow(1, 0, b)?
+        .narrow(2, 0, c)?
+        .contiguous()
 }

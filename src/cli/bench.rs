@@ -4,8 +4,9 @@
 //! The first round starts cold; later ones find the prefix cache as the round before left it.
 
 use super::Globals;
+use super::engine::EngineArguments;
 use super::fault::{Fault, SOME_FAILED};
-use super::judge::{EngineArguments, find_model, load};
+use super::judge::{find_model, load};
 use super::layouts::{self, Keeper};
 use super::profile;
 use super::speed::{self, SpeedArguments};

@@ -2,8 +2,11 @@
 
 use super::fetch::{Bar, size};
 use super::models::table;
+use crate::model::cache::KvType;
 use crate::weights::fetch::{FetchOptions, Located, locate};
 use crate::weights::{Array, FetchError, Metadata, Store, Value};
+use assize_kernels::PAGE;
+use assize_kernels::cache::Part;
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
@@ -51,8 +54,8 @@ struct Facts {
     parameters: u64,
     /// Number and bytes of the tensors of each type, by name.
     types: BTreeMap<String, (usize, u64)>,
-    /// Bytes that a token takes in a cache of f16.
-    kv_per_token: Option<u64>,
+    /// Bytes that a token takes in a cache of f16, of q8v, and of q8.
+    kv_per_token: Option<[u64; 3]>,
 }
 
 impl Facts {
@@ -86,8 +89,8 @@ impl Facts {
     }
 }
 
-/// Keys and values of all layers, two bytes a number.
-fn kv_per_token(metadata: &Metadata, architecture: &str) -> Option<u64> {
+/// Keys and values of all layers, in half precision, with values in 8 bits, and with both.
+fn kv_per_token(metadata: &Metadata, architecture: &str) -> Option<[u64; 3]> {
     let key = |name: &str| format!("{architecture}.{name}");
     let integer = |name: &str| metadata.integer(&key(name));
     let layers = integer("block_count")?;
@@ -104,9 +107,19 @@ fn kv_per_token(metadata: &Metadata, architecture: &str) -> Option<u64> {
     let width = || integer("embedding_length")?.checked_div(heads?);
     let keys = integer("attention.key_length").or_else(width)?;
     let values = integer("attention.value_length").or_else(width)?;
-    kv_heads
-        .checked_mul(keys.checked_add(values)?)?
-        .checked_mul(2)
+    let bytes = |kind: KvType| {
+        let head = |part: Part, dim: u64| {
+            let page = kind.part(part).head_bytes(usize::try_from(dim).ok()?)?;
+            Some((page / PAGE) as u64)
+        };
+        let (keys, values) = (head(Part::Keys, keys)?, head(Part::Values, values)?);
+        kv_heads.checked_mul(keys.checked_add(values)?)
+    };
+    Some([
+        bytes(KvType::F16)?,
+        bytes(KvType::Q8Values)?,
+        bytes(KvType::Q8)?,
+    ])
 }
 
 fn text(
@@ -140,11 +153,19 @@ fn text(
         writeln!(out, "context       {context} tokens")?;
     }
     writeln!(out, "weights       {}, mapped", size(store.byte_len()))?;
-    if let Some(bytes) = facts.kv_per_token {
-        write!(out, "KV cache      {} a token at f16", size(bytes))?;
+    if let Some(kinds @ [bytes, ..]) = facts.kv_per_token {
+        let [half, values, both] = kinds.map(size);
+        write!(
+            out,
+            "KV cache      {half} a token at f16, {values} at q8v, {both} at q8"
+        )?;
         if let Some(context) = facts.context {
             let all = bytes.saturating_mul(context);
-            write!(out, "; {} for one sequence of the whole context", size(all))?;
+            write!(
+                out,
+                "; {} at f16 for one sequence of the whole context",
+                size(all)
+            )?;
         }
         writeln!(out)?;
     }
@@ -191,7 +212,9 @@ fn object(located: &Located, store: &Store, facts: &Facts) -> serde_json::Value 
         "architecture": facts.architecture,
         "context": facts.context,
         "parameters": facts.parameters,
-        "kv_bytes_per_token": facts.kv_per_token,
+        "kv_bytes_per_token": facts.kv_per_token.map(|[half, ..]| half),
+        "kv_bytes_per_token_q8v": facts.kv_per_token.map(|[_, values, _]| values),
+        "kv_bytes_per_token_q8": facts.kv_per_token.map(|[.., both]| both),
         "tensor_types": types.collect::<Map<_, _>>(),
         "tensors": store.tensors().map(|(name, tensor)| {
             json!({"name": name, "type": format!("{:?}", tensor.quant), "shape": tensor.shape, "bytes": tensor.bytes.len()})
@@ -316,12 +339,16 @@ mod tests {
             ("attention.head_count", 8),
             ("embedding_length", 64),
         ];
+        // In 8 bits a head is filled up to 16 dimensions, and has a scale of two bytes for every 32.
         assert_eq!(
             kv_per_token(&metadata(&base), "llama"),
-            Some(4 * 8 * (8 + 8) * 2)
+            Some([4 * 8 * (16 + 16), 4 * 8 * (16 + 18), 4 * 8 * (18 + 18)])
         );
         let grouped = metadata(&[&base[..], &[("attention.head_count_kv", 2)]].concat());
-        assert_eq!(kv_per_token(&grouped, "llama"), Some(4 * 2 * 16 * 2));
+        assert_eq!(
+            kv_per_token(&grouped, "llama"),
+            Some([4 * 2 * 32, 4 * 2 * 34, 4 * 2 * 36])
+        );
         let wide = metadata(
             &[
                 &base[..],
@@ -329,7 +356,10 @@ mod tests {
             ]
             .concat(),
         );
-        assert_eq!(kv_per_token(&wide, "llama"), Some(4 * 8 * 48 * 2));
+        assert_eq!(
+            kv_per_token(&wide, "llama"),
+            Some([4 * 8 * 96, 4 * 8 * (64 + 18), 4 * 8 * 52])
+        );
         assert_eq!(kv_per_token(&metadata(&base[..1]), "llama"), None);
         assert_eq!(
             kv_per_token(

@@ -1,9 +1,10 @@
 //! `assize judge`: files of traces and a rubric go in, verdicts come out.
 
 use super::Globals;
+use super::engine::EngineArguments;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::fetch::Bar;
-use super::layouts::{self, Keeper, LayoutCache};
+use super::layouts::{self, Keeper};
 use super::meter::Meter;
 use super::profile;
 use super::style::{Console, bytes, this_command};
@@ -14,9 +15,11 @@ use crate::judge::rubric::Scale;
 use crate::judge::{Mode, Pointwise, Rubric, prompt};
 use crate::report::{Summary, table};
 use crate::run::feed::{Fed, feed};
+use crate::run::keep::Keep;
 use crate::run::profile::{Profile, Profiling};
 use crate::run::{JudgeSettings, Loaded, Memory, ModelFile, Pipeline};
 use crate::trace::{self, FieldMap, TraceFormat};
+use crate::weights;
 use crate::weights::fetch::{FetchOptions, Located, locate};
 use crate::weights::manifest::{self, Kind};
 use anyhow::{Context as _, Result};
@@ -68,56 +71,12 @@ pub struct Args {
     /// How the traces are written, where their names do not tell.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<FormatArgument>,
+    /// Keep what the prompts of a rubric begin with for the next run, in this folder, or with `auto` beside the models. No text of a trace is in it.
+    #[arg(long, value_name = "auto|DIR", conflicts_with = "no_prefix_cache")]
+    pub keep_prefix: Option<PathBuf>,
     /// How the engine runs.
     #[command(flatten)]
     pub engine: EngineArguments,
-}
-
-/// Options of the engine. No verdict depends on them but for --exact, and for --context with a model that has two sets of
-/// rotation factors (Phi 3).
-#[derive(Clone, Debug, clap::Args)]
-pub struct EngineArguments {
-    /// Most items in a batch.
-    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub max_batch: u32,
-    /// Most prompt tokens of one item in a step.
-    #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub prefill_chunk: u32,
-    /// Compute every prompt from its first token.
-    #[arg(long)]
-    pub no_prefix_cache: bool,
-    /// Keep activations in 32 bits: slower, and exact.
-    #[arg(long)]
-    pub exact: bool,
-    /// Memory for the KV cache in MiB; by default half of what is free beside the weights.
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
-    pub cache_memory: Option<u64>,
-    /// Longest prompt and answer in tokens; by default the model's context (for Phi 3, 4096).
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub context: Option<u32>,
-    /// Whether packed weights are kept on disk, so that the next start is faster; by default ASSIZE_LAYOUT_CACHE, else auto.
-    #[arg(long, value_enum, value_name = "WHEN")]
-    pub layout_cache: Option<LayoutCache>,
-    /// Tell at the end where the time went.
-    #[arg(long)]
-    pub profile: bool,
-}
-
-impl EngineArguments {
-    /// The settings that were given, for answers that will be held to `grammars` or not.
-    pub fn settings(&self, grammars: bool) -> JudgeSettings {
-        JudgeSettings {
-            exact: self.exact,
-            max_batch: self.max_batch as usize,
-            prefill_chunk: self.prefill_chunk as usize,
-            prefix_cache: !self.no_prefix_cache,
-            cache_bytes: self
-                .cache_memory
-                .map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
-            context: self.context.map(|tokens| tokens as usize),
-            grammars,
-        }
-    }
 }
 
 /// `--mode`.
@@ -209,6 +168,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         settings: SettingsDescription {
             mode: mode.name().into(),
             exact: args.engine.exact,
+            kv_type: args.engine.settings(false).kv_type().name().into(),
             context: args.engine.context.map(|tokens| tokens as usize),
             traces: args
                 .traces
@@ -253,6 +213,19 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let mut meter = Meter::new(total, globals.quiet);
     let mut engine = loaded.engine;
     let mut keeper = Keeper::new(loaded.unwritten, interrupt.clone(), *console);
+    let kept = args
+        .keep_prefix
+        .as_deref()
+        .map(keeping_folder)
+        .transpose()?;
+    let mut keep = kept.map(|folder| Keep::new(folder, &description));
+    match keep.as_mut().map(|keep| keep.load(&mut engine)) {
+        None | Some(Ok(None)) => (),
+        Some(Ok(Some(tokens))) => {
+            console.say(format!("{tokens} tokens of an earlier run's prefix"))
+        }
+        Some(Err(refused)) => tracing::debug!("the kept prefix is not used: {refused}"),
+    }
     let format = Arc::new(Pointwise {
         rubric: rubric.clone(),
         mode,
@@ -283,6 +256,11 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     })?;
     let profile = profiling.map(Profiling::end);
     console.say(meter.finish(&run));
+    if let Some(keep) = keep.filter(|_| !run.interrupted)
+        && let Err(error) = keep.save(&engine)
+    {
+        console.say(format!("warning: the prefix is not kept: {error}"));
+    }
 
     let summary = report(
         &rubric,
@@ -312,6 +290,21 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         return Err(no_item().into());
     }
     Ok(if summary.failed() > 0 { SOME_FAILED } else { 0 })
+}
+
+/// Where prefixes are kept.
+fn keeping_folder(given: &Path) -> Result<PathBuf> {
+    if given.as_os_str() != "auto" {
+        return Ok(given.to_path_buf());
+    }
+    let home = weights::fetch::home();
+    let missing = || {
+        Fault::usage(
+            "there is no home folder to keep prefixes in",
+            "give a folder: --keep-prefix DIR",
+        )
+    };
+    Ok(home.ok_or_else(missing)?.join("prefixes"))
 }
 
 fn no_item() -> Fault {

@@ -3,6 +3,7 @@
 //! Exit codes: 0 all judged, 1 our fault, 2 bad usage or input, 3 some items failed, 130 interrupted.
 
 pub mod bench;
+pub mod engine;
 pub mod fault;
 pub mod fetch;
 pub mod inspect;

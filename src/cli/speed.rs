@@ -30,6 +30,9 @@ pub struct SpeedArguments {
     /// With --speed, how many sequences are decoded together.
     #[arg(long, default_values_t = [1, 8, 16], value_delimiter = ',', value_name = "LIST", requires = "speed", value_parser = clap::value_parser!(u32).range(1..=512))]
     pub batch: Vec<u32>,
+    /// With --speed, how many tokens a decoded sequence has before.
+    #[arg(long, default_value_t = 0, value_name = "N", requires = "speed", value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    pub depth: u32,
 }
 
 /// What the machine can do at most, as found in this run.
@@ -72,9 +75,10 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<()> {
     tests.extend(args.speed.batch.iter().map(|batch| Test::Decode {
         batch: *batch as usize,
         steps: STEPS,
+        depth: args.speed.depth as usize,
     }));
-    let context = args.engine.context.map(|tokens| tokens as usize);
-    let (mut model, cost) = open(located.path(), args.engine.exact, context, &tests)
+    let settings = args.engine.settings(false);
+    let (mut model, cost) = open(located.path(), &settings, &tests)
         .with_context(|| located.path().display().to_string())?;
     if let Some(test) = tests.iter().find(|test| test.longest() > model.context()) {
         let (longest, context) = (test.longest(), model.context());
@@ -113,6 +117,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<()> {
             "threads": threads,
             "instruction_set": assize_kernels::isa().name(),
             "exact": args.engine.exact,
+            "kv_type": settings.kv_type().name(),
             "dot_operations_per_second": limits.dot.round(),
             "read_bytes_per_second": limits.read.round(),
             "tests": figures,
@@ -145,7 +150,9 @@ fn figures(test: Test, seconds: &[f64], cost: &Cost, limits: Limits) -> Value {
     let took = test.tokens() as f64 / median.max(1e-9);
     // A single sequence reads every weight for each token; several share what is read, and are held against products.
     let (limit, share) = match test {
-        Test::Decode { batch: 1, steps } => {
+        Test::Decode {
+            batch: 1, steps, ..
+        } => {
             let bytes = cost.bytes as f64 * steps as f64;
             ("memory", bytes / took / limits.read)
         }
@@ -153,7 +160,11 @@ fn figures(test: Test, seconds: &[f64], cost: &Cost, limits: Limits) -> Value {
     };
     let mut object = match test {
         Test::Prefill { tokens, .. } => json!({"test": "prefill", "tokens": tokens}),
-        Test::Decode { batch, steps } => json!({"test": "decode", "batch": batch, "tokens": steps}),
+        Test::Decode {
+            batch,
+            steps,
+            depth,
+        } => json!({"test": "decode", "batch": batch, "tokens": steps, "depth": depth}),
     };
     object["tokens_per_second"] = json!(rounded(median));
     object["min"] = json!(rounded(rates[0]));
@@ -205,7 +216,11 @@ mod tests {
             (&found["min"], &found["share"]),
             (&json!(50.0), &json!(0.182))
         );
-        let alone = Test::Decode { batch: 1, steps: 4 };
+        let alone = Test::Decode {
+            batch: 1,
+            steps: 4,
+            depth: 0,
+        };
         let found = figures(alone, &[0.1], &cost, limits);
         assert_eq!(
             (&found["limit"], &found["share"]),
@@ -215,7 +230,11 @@ mod tests {
             line(&found),
             "decode 4 × 1          40.0      40.0      40.0   20.0 % of memory"
         );
-        let together = Test::Decode { batch: 2, steps: 4 };
+        let together = Test::Decode {
+            batch: 2,
+            steps: 4,
+            depth: 0,
+        };
         let found = figures(together, &[0.1], &cost, limits);
         assert_eq!(
             (&found["limit"], &found["share"]),

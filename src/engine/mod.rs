@@ -16,6 +16,8 @@ pub mod pages;
 
 pub mod prefix;
 
+pub mod shared;
+
 pub mod scheduler;
 
 pub mod runner;
@@ -27,9 +29,10 @@ pub mod readout;
 pub mod profile;
 
 use crate::ask::{Answer, Answerer, Ask, Failure, Progress, Ticket};
-use crate::model::batch::Forward;
+use crate::model::batch::{Forward, ForwardError};
 use frontend::Frontend;
 use runner::Runner;
+use shared::Kept;
 
 /// How an engine fills its batches. No setting changes an answer. Zeros are taken as ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +73,29 @@ impl Engine {
         Engine {
             runner: Runner::new(model, frontend, settings),
         }
+    }
+
+    /// Bytes of a page; `None` where pages do not leave the model.
+    pub fn page_bytes(&self) -> Option<usize> {
+        self.runner.page_bytes()
+    }
+
+    /// What all prompts so far begin with, before any judged text, and its pages, as far as they are in the cache: `most` bytes at most. Nothing as
+    /// long as no two prompts differed.
+    ///
+    /// # Errors
+    /// What the model says.
+    pub fn export(&self, most: u64) -> Result<Kept, ForwardError> {
+        self.runner.export(most)
+    }
+
+    /// Puts what an earlier engine of the same model and kernels gave into the cache, as far as there is room. Answers with the number of tokens that
+    /// are there now. No answer changes by it.
+    ///
+    /// # Errors
+    /// What the model says; what was put there before stays, and is sound.
+    pub fn import(&mut self, kept: &Kept) -> Result<usize, ForwardError> {
+        self.runner.import(kept)
     }
 
     /// The engine's inside, to be looked at by tests and tools.

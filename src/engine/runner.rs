@@ -9,7 +9,8 @@ use crate::engine::frontend::Frontend;
 use crate::engine::profile::{self, Consuming, Phase};
 use crate::engine::scheduler::{Plan, Scheduler, Work};
 use crate::engine::session::{Outcome, Session};
-use crate::model::batch::{Batch, Forward, PAGE, PageId, Span};
+use crate::engine::shared::{Kept, Shared};
+use crate::model::batch::{Batch, Forward, ForwardError, PAGE, PageId, Span};
 use rayon::prelude::*;
 use std::collections::VecDeque;
 
@@ -40,6 +41,7 @@ pub struct Runner {
     /// Oldest first.
     running: Vec<Session>,
     progress: Progress,
+    shared: Shared,
 }
 
 impl Runner {
@@ -68,6 +70,7 @@ impl Runner {
             parked: VecDeque::new(),
             running: Vec::new(),
             progress: Progress::default(),
+            shared: Shared::default(),
         }
     }
 
@@ -88,6 +91,42 @@ impl Runner {
     /// The scheduler, to be looked at.
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
+    }
+
+    /// Bytes of a page; `None` where pages do not leave the model.
+    pub fn page_bytes(&self) -> Option<usize> {
+        self.model.page_bytes()
+    }
+
+    /// See [`crate::engine::Engine::export`].
+    pub fn export(&self, most: u64) -> Result<Kept, ForwardError> {
+        let mut kept = Kept::default();
+        let page = self.model.page_bytes().unwrap_or(0).max(1);
+        let limit = usize::try_from(most / page as u64).unwrap_or(usize::MAX);
+        let shared = self.shared.tokens();
+        for (tokens, page) in
+            (shared.chunks_exact(PAGE)).zip(self.scheduler.prefix().cached(shared, limit))
+        {
+            self.model.read_page(page, &mut kept.bytes)?;
+            kept.tokens.extend(tokens);
+        }
+        Ok(kept)
+    }
+
+    /// See [`crate::engine::Engine::import`].
+    pub fn import(&mut self, kept: &Kept) -> Result<usize, ForwardError> {
+        let page = self.model.page_bytes().unwrap_or(0);
+        if kept.tokens.len() / PAGE * page != kept.bytes.len() {
+            return Err(ForwardError("pages of another size".to_owned()));
+        }
+        if !self.settings.prefix_cache || page == 0 {
+            return Ok(0);
+        }
+        let model = &mut self.model;
+        let pages = self.scheduler.keep(&kept.tokens, |index, id| {
+            model.write_page(id, &kept.bytes[index * page..(index + 1) * page])
+        })?;
+        Ok(pages * PAGE)
     }
 
     /// One pass at most. Answers with what it settled.
@@ -206,7 +245,14 @@ impl Runner {
                     let Some((ticket, ask)) = self.queue.pop_front() else {
                         return;
                     };
-                    match admit(ticket, ask, &*self.frontend, self.limits) {
+                    let bare = self.shared.bare(&ask.prompt);
+                    let admitted = admit(ticket, ask, &*self.frontend, self.limits);
+                    if let Ok(session) = &admitted {
+                        let sequence = &session.sequence;
+                        let prompt = &sequence.tokens()[..sequence.prompt()];
+                        self.shared.meet(prompt, bare, &*self.frontend);
+                    }
+                    match admitted {
                         Ok(mut session) => match session.start(&*self.frontend) {
                             Some(outcome) => {
                                 settle(&mut self.progress, &session, outcome, settled);

@@ -10,7 +10,7 @@
 
 use crate::engine::EngineSettings;
 use crate::engine::pages::Pages;
-use crate::engine::prefix::Prefix;
+use crate::engine::prefix::{Prefix, ROOT};
 use crate::engine::sequence::{Fork, Sequence};
 use crate::model::batch::{PAGE, PageId};
 use std::collections::HashSet;
@@ -167,6 +167,37 @@ impl Scheduler {
             }
         }
         new
+    }
+
+    /// Puts the pages of `tokens` into the prefix tree, from the first on, as far as pages are free. `fill` is told which of them belongs into which
+    /// page, for those that the tree lacks. Answers with the number that lie there in the end.
+    ///
+    /// # Errors
+    /// What `fill` says; the pages before it stay.
+    pub fn keep<E>(
+        &mut self,
+        tokens: &[u32],
+        mut fill: impl FnMut(usize, PageId) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let mut node = ROOT;
+        let (whole, _) = tokens.as_chunks::<PAGE>();
+        for (index, tokens) in whole.iter().enumerate() {
+            if let Some((child, _)) = self.prefix.child(node, tokens) {
+                node = child;
+                continue;
+            }
+            let Some(page) = self.pages.allocate() else {
+                return Ok(index);
+            };
+            let filled = fill(index, page);
+            if filled.is_ok() {
+                (node, _) = self.prefix.insert(&mut self.pages, node, tokens, page);
+            }
+            // The tree has a reference of its own now, or else the page is free again.
+            self.pages.release(page);
+            filled?;
+        }
+        Ok(whole.len())
     }
 
     /// Releases the pages of a branch.

@@ -35,6 +35,9 @@ pub struct SettingsDescription {
     pub mode: String,
     /// Whether activations stay in 32 bits.
     pub exact: bool,
+    /// How keys and values are kept: `f16`, `f32` or `q8`.
+    #[serde(default = "half")]
+    pub kv_type: String,
     /// Longest sequence in tokens, where one was asked for.
     pub context: Option<usize>,
     /// The traces as given.
@@ -82,7 +85,7 @@ pub struct RunDescription {
 
 impl RunDescription {
     /// What decides the verdicts: names and values.
-    fn identity(&self) -> [(&'static str, String); 12] {
+    fn identity(&self) -> [(&'static str, String); 13] {
         [
             ("assize version", self.assize.clone()),
             ("model sha256", self.model.sha256.join(" ")),
@@ -95,6 +98,7 @@ impl RunDescription {
             ("device", self.device.clone()),
             ("mode", self.settings.mode.clone()),
             ("exact", self.settings.exact.to_string()),
+            ("kv type", self.settings.kv_type.clone()),
             ("context", context_name(self.settings.context)),
         ]
     }
@@ -132,6 +136,7 @@ impl RunDescription {
         let settings = Digest::new("assize settings")
             .field(&self.settings.mode)
             .field(self.settings.exact.to_string())
+            .field(&self.settings.kv_type)
             .field(context_name(self.settings.context))
             .field(self.seed.to_le_bytes());
         Digest::new("assize key")
@@ -146,6 +151,11 @@ impl RunDescription {
 
 fn context_name(context: Option<usize>) -> String {
     context.map_or_else(|| "the model's".into(), |tokens| tokens.to_string())
+}
+
+/// What runs kept that do not say.
+fn half() -> String {
+    "f16".into()
 }
 
 /// A digest is told by its first digits.
@@ -184,6 +194,7 @@ pub(super) mod tests {
             settings: SettingsDescription {
                 mode: "rationale".into(),
                 exact: false,
+                kv_type: "f16".into(),
                 context: None,
                 traces: vec!["a.jsonl".into()],
                 map: vec![],
@@ -212,6 +223,7 @@ pub(super) mod tests {
         check(|other| other.settings.limit = Some(1), true, true);
         check(|other| other.seed = 1, false, false);
         check(|other| other.settings.exact = true, false, false);
+        check(|other| other.settings.kv_type = "q8".into(), false, false);
         check(|other| other.settings.context = Some(4096), false, false);
         check(
             |other| other.settings.mode = "score-only".into(),

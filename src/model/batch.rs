@@ -227,6 +227,18 @@ pub trait Forward: Send {
     fn recycle(&mut self, _logits: Vec<f32>) {}
     /// Copies a page, in all layers (copy on write).
     fn copy_page(&mut self, from: PageId, to: PageId) -> Result<(), ForwardError>;
+    /// Bytes of a page in all layers, as [`Forward::read_page`] gives them; `None` where pages do not leave the model.
+    fn page_bytes(&self) -> Option<usize> {
+        None
+    }
+    /// Appends the bytes of a page. They depend on the tokens that the page holds and on those before them alone.
+    fn read_page(&self, _page: PageId, _to: &mut Vec<u8>) -> Result<(), ForwardError> {
+        Err(ForwardError("pages do not leave this model".to_owned()))
+    }
+    /// Fills a page with bytes that [`Forward::read_page`] gave, of a model that computes the same bits.
+    fn write_page(&mut self, _page: PageId, _from: &[u8]) -> Result<(), ForwardError> {
+        Err(ForwardError("pages do not enter this model".to_owned()))
+    }
 }
 
 #[cfg(test)]

@@ -6,55 +6,89 @@ use super::ModelError;
 use super::batch::{PAGE, PageId};
 use super::config::Config;
 use assize_kernels::cache::Part;
-use assize_kernels::{Precision, bridge};
-use candle_core::{DType, Device, Result, Tensor};
-use half::f16;
-use half::vec::HalfBitsVecExt;
+use assize_kernels::{CacheType, Precision, bridge};
+use candle_core::{Result, Tensor};
 
-/// Bytes that one page takes, in all layers together.
-pub fn page_bytes(config: &Config, precision: Precision) -> usize {
-    let value = dtype(precision).size_in_bytes();
-    2 * config.layers() * PAGE * config.kv_heads * config.head_dim * value
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvType {
+    /// Both in single precision.
+    F32,
+    /// Both in half precision.
+    F16,
+    /// Keys in half precision, values in 8 bits.
+    Q8Values,
+    /// Both in 8 bits.
+    Q8,
 }
 
-/// Keys and values of a layer: `f16`, or `f32` on the exact path.
+impl KvType {
+    /// What a precision keeps unless it is told otherwise.
+    pub fn of(precision: Precision) -> KvType {
+        match precision {
+            Precision::Quantized | Precision::Refined => KvType::F16,
+            Precision::Exact => KvType::F32,
+        }
+    }
+
+    /// Its name: `f32`, `f16`, `q8v` or `q8`.
+    pub fn name(self) -> &'static str {
+        match self {
+            KvType::F32 => "f32",
+            KvType::F16 => "f16",
+            KvType::Q8Values => "q8v",
+            KvType::Q8 => "q8",
+        }
+    }
+
+    /// How keys, or values, lie.
+    pub fn part(self, part: Part) -> CacheType {
+        match (self, part) {
+            (KvType::F32, _) => CacheType::F32,
+            (KvType::F16, _) | (KvType::Q8Values, Part::Keys) => CacheType::F16,
+            (KvType::Q8, _) | (KvType::Q8Values, Part::Values) => CacheType::Q8,
+        }
+    }
+}
+
+/// Bytes that one page takes, in all layers together.
+pub fn page_bytes(config: &Config, kind: KvType) -> usize {
+    let [keys, values] = [Part::Keys, Part::Values].map(|part| {
+        let bytes = kind.part(part).head_bytes(config.head_dim);
+        bytes.unwrap_or(usize::MAX)
+    });
+    let heads = config.layers().saturating_mul(config.kv_heads);
+    heads.saturating_mul(keys.saturating_add(values))
+}
+
+/// Keys and values of a layer.
 pub(super) struct LayerCache {
-    /// Keys, rotated already: `[pages, kv_heads, head_dim, 16]`.
+    /// Keys, rotated already: `[pages, kv_heads, head_dim, 16]`, or in 8 bits `[pages, kv_heads, words]`.
     pub(super) keys: Tensor,
-    /// Values: `[pages, kv_heads, 16, head_dim]`.
+    /// Values: `[pages, kv_heads, 16, head_dim]`, or in 8 bits `[pages, kv_heads, words]`.
     pub(super) values: Tensor,
 }
 
 /// The caches of all layers.
 pub(super) fn allocate(
     config: &Config,
-    precision: Precision,
+    kind: KvType,
     pages: usize,
 ) -> std::result::Result<Vec<LayerCache>, ModelError> {
     let fits = pages
-        .checked_mul(page_bytes(config, precision))
+        .checked_mul(page_bytes(config, kind))
         .is_some_and(|bytes| bytes <= isize::MAX as usize);
     if pages == 0 || pages > u32::MAX as usize / PAGE || !fits {
         return Err(ModelError::Options(format!(
             "a cache of {pages} pages can't be had"
         )));
     }
-    let (heads, dim) = (config.kv_heads, config.head_dim);
-    let zeros = |shape: [usize; 4]| match precision {
-        // Zeroed integers come untouched from the system, so that a page costs memory only once it is written.
-        Precision::Quantized | Precision::Refined => {
-            let zeros: Vec<f16> = vec![0u16; shape.iter().product()].reinterpret_into();
-            Tensor::from_vec(zeros, &shape, &Device::Cpu)
-        }
-        Precision::Exact => {
-            Tensor::from_vec(vec![0f32; shape.iter().product()], &shape, &Device::Cpu)
-        }
-    };
+    let shape = [pages, config.kv_heads, config.head_dim];
     (0..config.layers())
         .map(|_| {
             Ok(LayerCache {
-                keys: zeros([pages, heads, dim, PAGE])?,
-                values: zeros([pages, heads, PAGE, dim])?,
+                keys: bridge::new_cache(kind.part(Part::Keys), Part::Keys, shape)?,
+                values: bridge::new_cache(kind.part(Part::Values), Part::Values, shape)?,
             })
         })
         .collect()
@@ -67,17 +101,27 @@ impl LayerCache {
         bridge::write_rows(&self.values, Part::Values, values, slots)
     }
 
+    /// Bytes of a page, keys and values together.
+    pub(super) fn page_bytes(&self) -> usize {
+        bridge::page_bytes(&self.keys) + bridge::page_bytes(&self.values)
+    }
+
+    /// Appends the bytes of a page: keys, then values.
+    pub(super) fn read_page(&self, page: PageId, to: &mut Vec<u8>) -> Result<()> {
+        bridge::read_page(&self.keys, page, to)?;
+        bridge::read_page(&self.values, page, to)
+    }
+
+    /// Fills a page with as many bytes as it has.
+    pub(super) fn write_page(&self, page: PageId, from: &[u8]) -> Result<()> {
+        let (keys, values) = from.split_at(bridge::page_bytes(&self.keys).min(from.len()));
+        bridge::write_page(&self.keys, page, keys)?;
+        bridge::write_page(&self.values, page, values)
+    }
+
     /// Copies a page.
     pub(super) fn copy_page(&self, from: PageId, to: PageId) -> Result<()> {
         bridge::copy_page(&self.keys, from, to)?;
         bridge::copy_page(&self.values, from, to)
-    }
-}
-
-/// The type of cached keys and values.
-fn dtype(precision: Precision) -> DType {
-    match precision {
-        Precision::Quantized | Precision::Refined => DType::F16,
-        Precision::Exact => DType::F32,
     }
 }

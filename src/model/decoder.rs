@@ -7,7 +7,7 @@
 use super::ModelError;
 use super::attention::{Asking, Attention};
 use super::batch::{Batch, Forward, ForwardError, PageId};
-use super::cache::LayerCache;
+use super::cache::{KvType, LayerCache};
 use super::config::Config;
 use super::linear::Linear;
 use super::load;
@@ -22,8 +22,10 @@ use candle_core::{Device, Result, Tensor};
 
 /// How a decoder is loaded.
 pub struct LoadOptions<'a> {
-    /// How activations meet quantized weights; also the type of cached keys and values.
+    /// How activations meet quantized weights.
     pub precision: Precision,
+    /// How keys and values are kept; [`KvType::of`] the precision unless there is a reason.
+    pub cache: KvType,
     /// Pages of the KV cache, of 16 tokens; [`super::cache::page_bytes`] tells what one takes.
     pub pages: usize,
     /// Longest sequence, in tokens; where absent, the model's own. Where a model has two sets of rotation factors (Phi 3),
@@ -236,6 +238,33 @@ impl Forward for Decoder {
             .iter()
             .try_for_each(|cache| cache.copy_page(from, to));
         copied.map_err(|error| ForwardError(error.to_string()))
+    }
+
+    fn page_bytes(&self) -> Option<usize> {
+        Some(self.caches.iter().map(LayerCache::page_bytes).sum())
+    }
+
+    fn read_page(&self, page: PageId, to: &mut Vec<u8>) -> std::result::Result<(), ForwardError> {
+        let mut caches = self.caches.iter();
+        let read = caches.try_for_each(|cache| cache.read_page(page, to));
+        read.map_err(|error| ForwardError(error.to_string()))
+    }
+
+    fn write_page(
+        &mut self,
+        page: PageId,
+        mut from: &[u8],
+    ) -> std::result::Result<(), ForwardError> {
+        for cache in &self.caches {
+            let (own, rest) = from.split_at(cache.page_bytes().min(from.len()));
+            let written = cache.write_page(page, own);
+            written.map_err(|error| ForwardError(error.to_string()))?;
+            from = rest;
+        }
+        match from.is_empty() {
+            true => Ok(()),
+            false => Err(ForwardError("more bytes than a page has".to_owned())),
+        }
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn decoder(
     }
     let read = loader.tensors.finish()?;
     // Only now, when the tensors have borne out the sizes that the metadata claim.
-    let caches = cache::allocate(&config, options.precision, options.pages)?;
+    let caches = cache::allocate(&config, options.cache, options.pages)?;
     let decoder = Decoder {
         context,
         pages: options.pages,

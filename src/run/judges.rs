@@ -7,7 +7,7 @@ use crate::constrain::ConstrainError;
 use crate::engine::frontend::ModelFrontend;
 use crate::engine::{Engine, EngineSettings};
 use crate::model::batch::PAGE;
-use crate::model::cache::page_bytes;
+use crate::model::cache::{KvType, page_bytes};
 use crate::model::config::Config;
 use crate::model::decoder::{Decoder, LoadOptions};
 use crate::tokenizer::{ChatTemplate, Tokenizer, TokenizerError};
@@ -19,11 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How an engine is set up. Only `exact` changes verdicts, and `context` those of a model with two sets of rotation factors.
+/// How an engine is set up. Only `exact` and `kv_type` change verdicts, and `context` those of a model with two sets of rotation factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JudgeSettings {
     /// Whether activations and cache stay in 32 bits.
     pub exact: bool,
+    /// How keys and values are kept; in half precision, or in single on the exact path, where absent.
+    pub kv_type: Option<KvType>,
     /// Most sequences in a batch.
     pub max_batch: usize,
     /// Most prompt tokens of one sequence in a step.
@@ -42,6 +44,7 @@ impl Default for JudgeSettings {
     fn default() -> Self {
         JudgeSettings {
             exact: false,
+            kv_type: None,
             max_batch: 16,
             prefill_chunk: 512,
             prefix_cache: true,
@@ -53,11 +56,16 @@ impl Default for JudgeSettings {
 }
 
 impl JudgeSettings {
-    fn precision(&self) -> Precision {
+    pub(super) fn precision(&self) -> Precision {
         match self.exact {
             true => Precision::Exact,
             false => Precision::Quantized,
         }
+    }
+
+    /// How keys and values are kept.
+    pub fn kv_type(&self) -> KvType {
+        self.kv_type.unwrap_or_else(|| KvType::of(self.precision()))
     }
 }
 
@@ -162,9 +170,15 @@ impl ModelFile {
     /// Decides how much memory the KV cache takes, before any weight is read.
     ///
     /// # Errors
-    /// The memory is too small for a single page.
+    /// The memory is too small for a single page, or the exact path is asked to round keys and values.
     pub fn plan(&self, settings: &JudgeSettings) -> Result<Memory> {
-        let page = page_bytes(&self.config, settings.precision()).max(1) as u64;
+        if settings.exact && settings.kv_type() != KvType::F32 {
+            let name = settings.kv_type().name();
+            bail!(
+                "exact verdicts can't come of keys and values in {name}\nhint: leave out one of the two settings"
+            );
+        }
+        let page = page_bytes(&self.config, settings.kv_type()).max(1) as u64;
         let free = free_memory();
         let weights = self.packed_bytes();
         // Where the system does not tell what is free, a gibibyte is a guess that hurts nobody.
@@ -213,6 +227,7 @@ impl ModelFile {
     ) -> Result<Loaded> {
         let options = LoadOptions {
             precision: settings.precision(),
+            cache: settings.kv_type(),
             pages: memory.pages,
             context: settings.context,
             progress,

@@ -4,11 +4,13 @@
 
 pub mod feed;
 pub mod judges;
+pub mod keep;
 pub mod loopback;
 pub mod peer;
 pub mod pipeline;
 pub mod profile;
 pub mod settings;
+pub mod snapshot;
 pub mod speed;
 pub mod workload;
 

@@ -1,12 +1,13 @@
 //! The plain speed of a model: prefill of one prompt and decoding in batches, on random tokens, without engine, grammar or
 //! sampling; and what a pass asks of the machine at least, so that a speed can be held against a limit.
 
+use super::judges::JudgeSettings;
 use crate::model::batch::{Batch, Forward, ForwardError, PAGE, PageId, Span};
 use crate::model::config::Config;
 use crate::model::decoder::{Decoder, LoadOptions};
 use crate::weights::Store;
 use anyhow::Result;
-use assize_kernels::Precision;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
@@ -20,12 +21,14 @@ pub enum Test {
         /// Most rows in a pass.
         chunk: usize,
     },
-    /// So many steps of as many sequences, one token each, beginning with nothing.
+    /// So many steps of as many sequences, one token each.
     Decode {
         /// Sequences.
         batch: usize,
         /// Steps.
         steps: usize,
+        /// Tokens that each has before, which are not computed: what lies in their pages does not change how long a step takes.
+        depth: usize,
     },
 }
 
@@ -34,7 +37,7 @@ impl Test {
     pub fn tokens(self) -> usize {
         match self {
             Test::Prefill { tokens, .. } => tokens,
-            Test::Decode { batch, steps } => batch * steps,
+            Test::Decode { batch, steps, .. } => batch * steps,
         }
     }
 
@@ -42,7 +45,7 @@ impl Test {
     pub fn longest(self) -> usize {
         match self {
             Test::Prefill { tokens, .. } => tokens,
-            Test::Decode { steps, .. } => steps,
+            Test::Decode { steps, depth, .. } => depth + steps,
         }
     }
 
@@ -50,7 +53,7 @@ impl Test {
     pub fn pages(self) -> usize {
         match self {
             Test::Prefill { tokens, .. } => tokens.div_ceil(PAGE),
-            Test::Decode { batch, steps } => batch * steps.div_ceil(PAGE),
+            Test::Decode { batch, .. } => batch * self.longest().div_ceil(PAGE),
         }
     }
 }
@@ -74,7 +77,11 @@ pub fn run(
     };
     let batches = match test {
         Test::Prefill { tokens, chunk } => prefill(tokens, chunk.max(1), &mut token),
-        Test::Decode { batch, steps } => decode(batch, steps, &mut token),
+        Test::Decode {
+            batch,
+            steps,
+            depth,
+        } => decode(batch, depth..depth + steps, &mut token),
     };
     let began = Instant::now();
     for batch in &batches {
@@ -111,20 +118,22 @@ fn prefill(tokens: usize, chunk: usize, token: &mut dyn FnMut() -> u32) -> Vec<B
         .collect()
 }
 
-fn decode(batch: usize, steps: usize, token: &mut dyn FnMut() -> u32) -> Vec<Batch> {
-    let each = steps.div_ceil(PAGE);
-    let span = |sequence: usize, step: usize| Span {
+fn decode(batch: usize, positions: Range<usize>, token: &mut dyn FnMut() -> u32) -> Vec<Batch> {
+    let each = positions.end.div_ceil(PAGE);
+    let span = |sequence: usize, position: usize| Span {
         first: sequence,
         rows: 1,
-        position: step,
-        pages: (0..=step / PAGE)
+        position,
+        pages: (0..=position / PAGE)
             .map(|page| (sequence * each + page) as PageId)
             .collect(),
     };
-    (0..steps)
-        .map(|step| Batch {
+    positions
+        .map(|position| Batch {
             tokens: (0..batch).map(|_| token()).collect(),
-            spans: (0..batch).map(|sequence| span(sequence, step)).collect(),
+            spans: (0..batch)
+                .map(|sequence| span(sequence, position))
+                .collect(),
             outputs: (0..batch).collect(),
         })
         .collect()
@@ -186,23 +195,16 @@ impl Cost {
 ///
 /// # Errors
 /// The typed error of weights or model.
-pub fn open(
-    path: &Path,
-    exact: bool,
-    context: Option<usize>,
-    tests: &[Test],
-) -> Result<(Decoder, Cost)> {
+pub fn open(path: &Path, settings: &JudgeSettings, tests: &[Test]) -> Result<(Decoder, Cost)> {
     let store = Store::open(path)?;
     let config = Config::from_metadata(store.metadata())?;
     let experts = config.experts.as_ref();
     let cost = Cost::of(&store, experts.map(|experts| (experts.used, experts.count)));
     let options = LoadOptions {
-        precision: match exact {
-            true => Precision::Exact,
-            false => Precision::Quantized,
-        },
+        precision: settings.precision(),
+        cache: settings.kv_type(),
         pages: tests.iter().map(|test| test.pages()).max().unwrap_or(1),
-        context,
+        context: settings.context,
         progress: None,
     };
     Ok((Decoder::load(&store, &options)?, cost))
@@ -263,6 +265,7 @@ mod tests {
             Test::Decode {
                 batch: 1,
                 steps: 17,
+                depth: 0,
             },
             2,
             &[1; 17],
@@ -271,9 +274,19 @@ mod tests {
             Test::Decode {
                 batch: 4,
                 steps: 33,
+                depth: 0,
             },
             12,
             &[4; 33],
+        );
+        check(
+            Test::Decode {
+                batch: 2,
+                steps: 3,
+                depth: 40,
+            },
+            6,
+            &[2; 3],
         );
         let mut model = Fake { seen: Vec::new() };
         assert!(run(&mut model, prefill(101, 512), 1).is_err());

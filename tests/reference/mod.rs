@@ -4,6 +4,7 @@
 #![allow(dead_code)] // Each test binary uses its own part.
 
 use assize::model::batch::{Batch, Forward, PAGE, PageId, Span};
+use assize::model::cache::KvType;
 use assize::model::config::Config;
 use assize::model::decoder::{Decoder, LoadOptions};
 use assize::weights::Store;
@@ -201,10 +202,17 @@ pub fn cached_model(test: &str, name: &str) -> Option<PathBuf> {
 }
 
 /// A decoder of the file, with a cache of `pages`.
-pub fn load(file: &Path, precision: Precision, pages: usize, context: Option<usize>) -> Decoder {
+pub fn load(
+    file: &Path,
+    precision: Precision,
+    cache: KvType,
+    pages: usize,
+    context: Option<usize>,
+) -> Decoder {
     let store = Store::open(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let options = LoadOptions {
         precision,
+        cache,
         pages,
         context,
         progress: None,
@@ -285,6 +293,7 @@ pub fn check_invariance(
     tokens: &[u32],
     others: &[&[u32]],
     precision: Precision,
+    cache: KvType,
 ) {
     let own = pages_of(tokens.len());
     let longest = others
@@ -295,7 +304,7 @@ pub fn check_invariance(
     let total = 3 * own + others.len() * longest;
     let store = Store::open(file).expect("a model file");
     let config = Config::from_metadata(store.metadata()).expect("a configuration");
-    let mut decoder = load(file, precision, total, Some(config.context));
+    let mut decoder = load(file, precision, cache, total, Some(config.context));
     let pages = |first: usize, count: usize| {
         (first as PageId..(first + count) as PageId).collect::<Vec<_>>()
     };
@@ -311,7 +320,7 @@ pub fn check_invariance(
         let found = bits(&mut decoder, jobs, wanted);
         assert!(
             found == alone[jobs[wanted].start..],
-            "{name}, {precision:?}: other logits {what}"
+            "{name}, {precision:?}, {cache:?}: other logits {what}"
         );
     };
 
@@ -398,7 +407,7 @@ pub fn check_invariance(
     );
     assert!(
         found == alone[PAGE + 5..],
-        "{name}, {precision:?}: other logits behind a copied page"
+        "{name}, {precision:?}, {cache:?}: other logits behind a copied page"
     );
 
     let last = tokens.len() - 1;
@@ -426,7 +435,7 @@ pub fn check_invariance(
             .collect();
         assert!(
             logits == expected,
-            "{name}, {precision:?}: other logits for the outputs {:?}",
+            "{name}, {precision:?}, {cache:?}: other logits for the outputs {:?}",
             batch.outputs
         );
     }

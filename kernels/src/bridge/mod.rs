@@ -2,8 +2,10 @@
 //!
 //! Inputs may be any contiguous view; a result is a fresh contiguous tensor. Errors of the kernels come wrapped, with their text.
 
+mod pages;
 mod products;
 
+pub use pages::{page_bytes, read_page, write_page};
 pub use products::{Linear, Norm, linear, linear_into, linear_many, mlp};
 
 use crate::attention::Sizes;
@@ -11,10 +13,12 @@ use crate::cache::{self, Cache, CacheMut, Part};
 use crate::profile::{Phase, span};
 use crate::rows::{self, Heads};
 use crate::scalar::attention::Scoring;
-use crate::{Activation, KernelError, Matrix, PAGE, RopeStyle, Span, isa};
+use crate::{Activation, CacheType, KernelError, Matrix, PAGE, RopeStyle, Span, isa};
 use candle_core::{
     CpuStorage, DType, Device, Error, InplaceOp1, Layout, Result, Storage, StorageRef, Tensor,
 };
+use half::f16;
+use half::vec::HalfBitsVecExt;
 
 /// Rows `ids` of the weights, dequantized exactly: `[ids, inputs]` in f32.
 pub fn embed(ids: &[u32], w: &Matrix) -> Result<Tensor> {
@@ -102,18 +106,38 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     Tensor::from_vec(out, a.dims(), &Device::Cpu)
 }
 
-/// Writes row `i` of `rows`, `[T, heads, dim]` in f32, to slot `slots[i]` (`page * PAGE + offset`) of the keys, `[pages, heads, dim, PAGE]`, or
-/// of the values, `[pages, heads, PAGE, dim]`, in f32 or f16 (rounded to nearest even), in place.
+/// The keys or the values of so many pages, heads and dimensions, all zeros. In f32 and f16 keys are `[pages, heads, dim, PAGE]` and values
+/// `[pages, heads, PAGE, dim]`; in 8 bits both are `[pages, heads, words]` of u32.
+pub fn new_cache(kind: CacheType, part: Part, [pages, heads, dim]: [usize; 3]) -> Result<Tensor> {
+    let shape = match part {
+        Part::Keys => [pages, heads, dim, PAGE],
+        Part::Values => [pages, heads, PAGE, dim],
+    };
+    // Zeroed integers come untouched from the system, so that a page costs memory only once it is written.
+    match kind {
+        CacheType::F32 => {
+            Tensor::from_vec(vec![0f32; shape.iter().product()], &shape, &Device::Cpu)
+        }
+        CacheType::F16 => {
+            let zeros: Vec<f16> = vec![0u16; shape.iter().product()].reinterpret_into();
+            Tensor::from_vec(zeros, &shape, &Device::Cpu)
+        }
+        CacheType::Q8 => {
+            let words = kind.head_bytes(dim).ok_or_else(too_long)? / 4;
+            let shape = [pages, heads, words];
+            Tensor::from_vec(vec![0u32; shape.iter().product()], &shape, &Device::Cpu)
+        }
+    }
+}
+
+/// Writes row `i` of `rows`, `[T, heads, dim]` in f32, to slot `slots[i]` (`page * PAGE + offset`) of a [`new_cache`], in place, rounded to
+/// nearest even.
 pub fn write_rows(cache: &Tensor, part: Part, rows: &Tensor, slots: &[u32]) -> Result<()> {
     let _span = span(Phase::Attention);
-    let (_, heads, dim) = cache_sizes(cache, part)?;
-    if rows.dims() != [slots.len(), heads, dim] {
-        candle_core::bail!(
-            "write_rows: rows {:?} for {part:?} {:?} and {} slots",
-            rows.dims(),
-            cache.dims(),
-            slots.len()
-        );
+    let (count, heads, dim) = rows.dims3()?;
+    pages_of(cache, part, [heads, dim])?;
+    if count != slots.len() {
+        candle_core::bail!("write_rows: {count} rows for {} slots", slots.len());
     }
     if slots.is_empty() {
         return Ok(());
@@ -127,24 +151,29 @@ pub fn write_rows(cache: &Tensor, part: Part, rows: &Tensor, slots: &[u32]) -> R
     })
 }
 
-/// Pages, heads and dimensions of the keys or of the values.
-fn cache_sizes(cache: &Tensor, part: Part) -> Result<(usize, usize, usize)> {
-    let (pages, heads, dim, page) = match part {
-        Part::Keys => cache.dims4()?,
-        Part::Values => {
-            let (pages, heads, page, dim) = cache.dims4()?;
-            (pages, heads, dim, page)
+/// Pages of the keys or of the values, which have so many heads and dimensions.
+fn pages_of(cache: &Tensor, part: Part, [heads, dim]: [usize; 2]) -> Result<usize> {
+    let fits = match (cache.dtype(), part, cache.dims()) {
+        (DType::U32, _, [_, own, words]) => {
+            *own == heads && CacheType::Q8.head_bytes(dim) == words.checked_mul(4)
         }
+        (_, Part::Keys, [_, rest @ ..]) => rest == [heads, dim, PAGE],
+        (_, Part::Values, [_, rest @ ..]) => rest == [heads, PAGE, dim],
+        _ => false,
     };
-    if page != PAGE {
-        candle_core::bail!("{part:?} {:?} have no pages of {PAGE}", cache.dims());
+    match (fits, cache.dims()) {
+        (true, [pages, ..]) => Ok(*pages),
+        (_, dims) => candle_core::bail!("{heads} heads of {dim} do not fit {part:?} {dims:?}"),
     }
-    Ok((pages, heads, dim))
+}
+
+fn too_long() -> Error {
+    Error::wrap(KernelError::Overflow { what: "page" })
 }
 
 /// Copies a page of `cache`, keys or values, over another, in place.
 pub fn copy_page(cache: &Tensor, from: u32, to: u32) -> Result<()> {
-    let (pages, _, _, _) = cache.dims4()?;
+    let pages = cache.dim(0)?;
     for page in [from, to] {
         if page as usize >= pages {
             return Err(Error::wrap(KernelError::Index {
@@ -161,8 +190,7 @@ pub fn copy_page(cache: &Tensor, from: u32, to: u32) -> Result<()> {
     })
 }
 
-/// Attention of `q`, `[T, heads, dim]` in f32, over the keys `k`, `[pages, kv_heads, dim, PAGE]`, and the values `v`, `[pages, kv_heads, PAGE, dim]`, both
-/// in f32 or f16: `[T, heads * dim]`. A row at position `p` of its span sees positions `0..=p`, or, with a window `w`, those above `p - w`. Rows outside
+/// Attention of `q`, `[T, heads, dim]` in f32, over keys `k` and values `v` that are each a [`new_cache`]: `[T, heads * dim]`. A row at position `p` of its span sees positions `0..=p`, or, with a window `w`, those above `p - w`. Rows outside
 /// all spans are zero.
 pub fn attention(
     q: &Tensor,
@@ -175,14 +203,10 @@ pub fn attention(
 ) -> Result<Tensor> {
     let _span = span(Phase::Attention);
     let (rows, heads, dim) = q.dims3()?;
-    let (pages, kv_heads, cache_dim) = cache_sizes(k, Part::Keys)?;
-    if cache_sizes(v, Part::Values)? != (pages, kv_heads, dim) || cache_dim != dim {
-        candle_core::bail!(
-            "attention: queries {:?}, keys {:?}, values {:?}",
-            q.dims(),
-            k.dims(),
-            v.dims()
-        );
+    let kv_heads = k.dim(1)?;
+    let pages = pages_of(k, Part::Keys, [kv_heads, dim])?;
+    if pages_of(v, Part::Values, [kv_heads, dim])? != pages {
+        candle_core::bail!("attention: keys {:?}, values {:?}", k.dims(), v.dims());
     }
     let (q_guard, k, v) = (Guard::new(q)?, Guard::new(k)?, Guard::new(v)?);
     let mut out = vec![0f32; q.elem_count()];
@@ -247,6 +271,7 @@ impl<'a> Guard<'a> {
         match self.cpu()? {
             CpuStorage::F32(all) => Ok(Cache::F32(&all[self.start..self.end])),
             CpuStorage::F16(all) => Ok(Cache::F16(&all[self.start..self.end])),
+            CpuStorage::U32(all) => Ok(Cache::Q8(&all[self.start..self.end])),
             other => Err(unexpected(other)),
         }
     }
@@ -292,6 +317,7 @@ impl InplaceOp1 for WriteRows<'_> {
         let cache = match storage {
             CpuStorage::F32(all) => CacheMut::F32(&mut all[start..end]),
             CpuStorage::F16(all) => CacheMut::F16(&mut all[start..end]),
+            CpuStorage::U32(all) => CacheMut::Q8(&mut all[start..end]),
             other => return Err(unexpected(other)),
         };
         cache::write_rows(cache, self.part, self.shape, self.rows, self.slots).map_err(Error::wrap)
@@ -316,6 +342,7 @@ impl InplaceOp1 for CopyPage {
         match storage {
             CpuStorage::F32(all) => all[start..end].copy_within(source, target),
             CpuStorage::F16(all) => all[start..end].copy_within(source, target),
+            CpuStorage::U32(all) => all[start..end].copy_within(source, target),
             other => return Err(unexpected(other)),
         }
         Ok(())

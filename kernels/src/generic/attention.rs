@@ -7,6 +7,8 @@
 use super::block::{BLOCK, BLOCK_PAGES, Block, CHUNK, Copied, Head, Scores};
 use super::number::{self, exp};
 use super::tile::{self, TILE};
+use crate::Cache;
+use crate::codes;
 use crate::dispatch::Operation;
 use crate::scalar::attention::Scoring;
 use crate::vector::{Floats, LANES, Vector};
@@ -81,6 +83,11 @@ impl Operation for Attend<'_, '_, '_> {
         for (scaled, row) in scaled.zip(&self.rows) {
             for (scaled, query) in scaled.iter_mut().zip(row.queries) {
                 *scaled = query * scale;
+            }
+        }
+        if matches!(self.head.keys, Cache::Q8(_)) {
+            for query in scratch.queries.chunks_exact_mut(dim) {
+                codes::mix(query);
             }
         }
         let start = Running {

@@ -3,6 +3,7 @@
 //! Blocks begin at multiples of their length, whatever the sequence, so that a query meets the same blocks in every batch.
 
 use super::number;
+use crate::codes;
 use crate::vector::{Floats, LANES, Vector};
 use crate::{Cache, PAGE};
 use half::f16;
@@ -150,24 +151,24 @@ impl<'a> Head<'a> {
         copied.values.resize(BLOCK_PAGES * each_values, zero);
         for (i, page) in pages.into_iter().enumerate() {
             let Some(page) = page else { continue };
-            let range = self.range(page);
             let keys = &mut copied.keys[i * each_keys..][..each_keys];
             let values = &mut copied.values[i * each_values..][..each_values];
             match self.keys {
                 Cache::F32(all) => {
-                    for (out, from) in keys.iter_mut().zip(all[range.clone()].as_chunks().0) {
+                    for (out, from) in keys.iter_mut().zip(all[self.range(page)].as_chunks().0) {
                         out.0 = *from;
                     }
                 }
                 Cache::F16(all) => {
-                    for (out, from) in keys.iter_mut().zip(all[range.clone()].as_chunks().0) {
+                    for (out, from) in keys.iter_mut().zip(all[self.range(page)].as_chunks().0) {
                         v.store(v.load_half(from), &mut out.0);
                     }
                 }
+                Cache::Q8(all) => expand_keys(v, self.codes(all, page), keys),
             }
             match self.values {
                 Cache::F32(all) => {
-                    for (t, from) in all[range].chunks_exact(dim).enumerate() {
+                    for (t, from) in all[self.range(page)].chunks_exact(dim).enumerate() {
                         for (part, from) in from.chunks(LANES).enumerate() {
                             let out = &mut values[place(part, t)];
                             v.store(number::load(v, from), &mut out.0);
@@ -175,7 +176,11 @@ impl<'a> Head<'a> {
                     }
                 }
                 Cache::F16(all) if dim.is_multiple_of(CHUNK * LANES) => {
-                    let from = all[range].as_chunks::<LANES>().0.as_chunks::<CHUNK>().0;
+                    let from = all[self.range(page)]
+                        .as_chunks::<LANES>()
+                        .0
+                        .as_chunks::<CHUNK>()
+                        .0;
                     let (outs, _) = values.as_chunks_mut::<CHUNK>();
                     for (t, from) in from.chunks_exact(chunks).enumerate() {
                         for (chunk, from) in from.iter().enumerate() {
@@ -187,13 +192,14 @@ impl<'a> Head<'a> {
                     }
                 }
                 Cache::F16(all) => {
-                    for (t, from) in all[range].chunks_exact(dim).enumerate() {
+                    for (t, from) in all[self.range(page)].chunks_exact(dim).enumerate() {
                         for (part, from) in from.chunks(LANES).enumerate() {
                             let out = &mut values[place(part, t)];
                             v.store(number::load_half(v, from), &mut out.0);
                         }
                     }
                 }
+                Cache::Q8(all) => expand_values(v, self.codes(all, page), dim, values),
             }
         }
         let mut block = Block {
@@ -210,11 +216,58 @@ impl<'a> Head<'a> {
         block
     }
 
-    /// Where this head of a page lies.
+    /// The codes and scales of this head of a page.
+    #[inline(always)]
+    fn codes(&self, all: &'a [u32], page: u32) -> (&'a [codes::Codes], &'a [codes::Scales]) {
+        let width = codes::words(self.dim).unwrap_or(0);
+        let start = (page as usize * self.heads + self.index) * width;
+        codes::parts(&all[start..start + width], self.dim)
+    }
+
+    /// Where this head of a page lies, in floating point.
     #[inline(always)]
     fn range(&self, page: u32) -> std::ops::Range<usize> {
         let width = PAGE * self.dim;
         let start = (page as usize * self.heads + self.index) * width;
         start..start + width
+    }
+}
+
+/// The keys of a page, `[dim]` vectors of codes, times the scales of their positions.
+#[inline(always)]
+fn expand_keys<V: Vector>(
+    v: V,
+    (codes, scales): (&[codes::Codes], &[codes::Scales]),
+    keys: &mut [Floats],
+) {
+    let runs = keys.chunks_mut(codes::RUN).zip(codes.chunks(codes::RUN));
+    for ((outs, codes), scales) in runs.zip(scales) {
+        let scales = v.load_halves(scales);
+        for (out, codes) in outs.iter_mut().zip(codes) {
+            v.store(v.mul(v.load_signed(codes), scales), &mut out.0);
+        }
+    }
+}
+
+/// The values of a page, `[PAGE, vectors]` of codes, times the scale of each position.
+#[inline(always)]
+fn expand_values<V: Vector>(
+    v: V,
+    (codes, scales): (&[codes::Codes], &[codes::Scales]),
+    dim: usize,
+    values: &mut [Floats],
+) {
+    let vectors = codes::vectors(dim);
+    let mut each = [0f32; LANES];
+    for (run, scales) in scales.iter().enumerate() {
+        v.store(v.load_halves(scales), &mut each);
+        let first = run * codes::RUN / LANES;
+        for part in first..vectors.min(first + codes::RUN / LANES) {
+            for (t, scale) in each.iter().enumerate() {
+                let numbers = v.load_signed(&codes[t * vectors + part]);
+                let out = &mut values[place(part, t)];
+                v.store(v.mul(numbers, v.splat(*scale)), &mut out.0);
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! These functions are for tests and references: they assert the lengths that the fast ones report as typed errors.
 
 pub mod attention;
+pub mod codes;
 pub mod matmul;
 pub mod norm;
 pub mod quant;
