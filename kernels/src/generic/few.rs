@@ -8,7 +8,7 @@ use super::expand::{CodeSum, Scaling, load, quad};
 use crate::activations::{Group, Piece};
 use crate::dispatch::Operation;
 use crate::pack::{Layout, PANEL, RUN};
-use crate::vector::{LANES, Line, Vector};
+use crate::vector::{Line, Vector};
 use std::hint::black_box;
 
 /// Quads of a run of 32 inputs.
@@ -63,11 +63,6 @@ impl<const R: usize, const BITS: usize, const PARTS: usize, const OFFSETS: bool,
             totals: out,
         } = self;
         let layout = Self::LAYOUT;
-        let mut totals = [[v.splat(0.0); 2]; R];
-        for (totals, from) in totals.iter_mut().zip(out.iter()) {
-            let (halves, _) = from.as_chunks::<LANES>();
-            *totals = [v.load(&halves[0]), v.load(&halves[1])];
-        }
         for (index, block) in lines.chunks_exact(layout.lines()).enumerate() {
             let (scaling, codes) = block.split_at(layout.scaling_lines());
             // All of them now, in order: that is what the processor takes for a stream.
@@ -79,10 +74,10 @@ impl<const R: usize, const BITS: usize, const PARTS: usize, const OFFSETS: bool,
             for (half, groups_of_half) in runs.chunks_exact(layout.groups).enumerate() {
                 // Were it plain that both halves meet the same activations, the compiler would keep those of all rows for the second one, in registers
                 // that there are not.
-                let rows = if R > 1 { black_box(rows) } else { rows };
-                let mut sums = [v.splat(0.0); R];
-                for (sum, total) in sums.iter_mut().zip(&totals) {
-                    *sum = total[half];
+                let rows = black_box(rows);
+                let mut totals = [v.splat(0.0); R];
+                for (total, out) in totals.iter_mut().zip(out.iter()) {
+                    *total = v.load(&out.as_chunks().0[half]);
                 }
                 for (group, runs) in groups_of_half.iter().enumerate() {
                     let at = index * layout.groups + group;
@@ -91,18 +86,19 @@ impl<const R: usize, const BITS: usize, const PARTS: usize, const OFFSETS: bool,
                     }
                     let rows = rows.each_ref().map(|row| &row[at]);
                     add_group::<V, R, BITS, PARTS, OFFSETS, FINE>(
-                        v, runs, &scaling, group, half, rows, &mut sums,
+                        v,
+                        runs,
+                        &scaling,
+                        group,
+                        half,
+                        rows,
+                        &mut totals,
                     );
                 }
-                for (sum, total) in sums.iter().zip(&mut totals) {
-                    total[half] = *sum;
+                for (total, out) in totals.iter().zip(out.iter_mut()) {
+                    v.store(*total, &mut out.as_chunks_mut().0[half]);
                 }
             }
-        }
-        for (out, totals) in out.iter_mut().zip(totals) {
-            let (halves, _) = out.as_chunks_mut::<LANES>();
-            v.store(totals[0], &mut halves[0]);
-            v.store(totals[1], &mut halves[1]);
         }
     }
 }
