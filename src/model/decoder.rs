@@ -211,7 +211,8 @@ impl Forward for Decoder {
             return Ok(Vec::new());
         }
         let mut logits = std::mem::take(&mut self.spare);
-        match self.run(batch, &mut logits) {
+        // On a thread of the pool, so that none of the hundreds of products and sums of a pass has to wake one and be woken by it.
+        match rayon::scope(|_| self.run(batch, &mut logits)) {
             Ok(()) => Ok(logits),
             Err(error) => Err(ForwardError(error.to_string())),
         }
