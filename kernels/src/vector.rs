@@ -65,8 +65,8 @@ pub trait Vector: Copy + Send + Sync + 'static {
     fn splat_int(self, x: i32) -> Self::I;
     /// Reads a line.
     fn load_line(self, from: &Line) -> Self::I;
-    /// Asks the memory for the line that lies `ahead` lines after this one, if there is such a line: it will be read soon.
-    fn prefetch(self, line: &Line, ahead: usize);
+    /// As [`Vector::fetch`], for a line that will be read a while later: nearer than memory is near enough, so that it displaces nothing that is in use.
+    fn prefetch(self, line: &Line);
     /// Writes a line.
     fn store_line(self, x: Self::I, to: &mut Line);
     /// Every lane moved up by `n` bits, below 32; a constant `n` is best.
@@ -233,7 +233,7 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    fn prefetch(self, _: &Line, _: usize) {}
+    fn prefetch(self, _: &Line) {}
 
     #[inline(always)]
     fn store_line(self, x: Self::I, to: &mut Line) {

@@ -242,8 +242,8 @@ impl<P: Products> Vector for Neon<P> {
     }
 
     #[inline(always)]
-    fn prefetch(self, line: &Line, ahead: usize) {
-        ask(std::ptr::from_ref(line).wrapping_add(ahead));
+    fn prefetch(self, line: &Line) {
+        ask(std::ptr::from_ref(line));
     }
 
     #[inline(always)]

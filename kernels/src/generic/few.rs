@@ -67,7 +67,7 @@ impl<const R: usize, const BITS: usize, const PARTS: usize, const OFFSETS: bool,
             let (scaling, codes) = block.split_at(layout.scaling_lines());
             // All of them now, in order: that is what the processor takes for a stream.
             for line in scaling {
-                v.prefetch(line, 0);
+                v.fetch(line);
             }
             let scaling = Scaling::new(v, layout, scaling);
             let runs = codes.as_chunks::<BITS>().0.as_chunks::<2>().0;

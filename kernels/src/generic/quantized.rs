@@ -50,7 +50,7 @@ impl<const R: usize, const PARTS: usize, const OFFSETS: bool, const FINE: bool, 
             .chunks(self.next.len().div_ceil(rows.len().max(1)).max(1));
         for (rows, totals) in rows.iter().zip(totals) {
             for line in next.next().unwrap_or(&[]) {
-                v.prefetch(line, 0);
+                v.prefetch(line);
             }
             block::<V, R, PARTS, OFFSETS, FINE, NARROW>(v, self.chunk, rows, self.groups, totals);
         }

@@ -188,10 +188,8 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn prefetch(self, line: &Line, ahead: usize) {
-        // A prefetch of an address that is not there does nothing.
-        let at = std::ptr::from_ref(line).wrapping_add(ahead);
-        has!(_mm_prefetch::<_MM_HINT_T0>(at.cast()))
+    fn prefetch(self, line: &Line) {
+        has!(_mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(line).cast()));
     }
 
     #[inline(always)]
