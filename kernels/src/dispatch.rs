@@ -112,7 +112,7 @@ impl Isa {
     pub(crate) fn block_rows(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512(_) => 4,
+            Kind::Avx512(v) => v.block_rows(),
             _ => 2,
         }
     }

@@ -59,25 +59,25 @@ impl Operation for Expand<'_> {
     #[inline(always)]
     fn run<V: Vector>(self, v: V) {
         match self.layout.bits {
-            2 => expand::<V, 2>(v, self),
-            3 => expand::<V, 3>(v, self),
-            4 => expand::<V, 4>(v, self),
-            5 => expand::<V, 5>(v, self),
-            6 => expand::<V, 6>(v, self),
-            _ => expand::<V, 8>(v, self),
+            2 => expand::<V, 2, 4>(v, self),
+            3 => expand::<V, 3, 4>(v, self),
+            4 => expand::<V, 4, 2>(v, self),
+            5 => expand::<V, 5, 2>(v, self),
+            6 => expand::<V, 6, 4>(v, self),
+            _ => expand::<V, 8, 2>(v, self),
         }
     }
 }
 
+/// `BITS` and `PARTS` are the layout's: known here, they let the compiler unroll the quads.
 #[inline(always)]
-fn expand<V: Vector, const BITS: usize>(v: V, work: Expand<'_>) {
+fn expand<V: Vector, const BITS: usize, const PARTS: usize>(v: V, work: Expand<'_>) {
     let Expand {
         layout,
         lines,
         chunk,
     } = work;
     let center = v.splat_int((layout.center() * 0x0101_0101).cast_signed());
-    let parts = layout.parts;
     for (index, block) in lines.chunks_exact(layout.lines()).enumerate() {
         let (scaling, codes) = block.split_at(layout.scaling_lines());
         let scaling = Scaling::new(v, layout, scaling);
@@ -91,22 +91,21 @@ fn expand<V: Vector, const BITS: usize>(v: V, work: Expand<'_>) {
                 }
                 let to = &mut chunk.codes[2 * at + run % 2];
                 let planes = load::<V, BITS>(v, planes);
-                for p in 0..parts / 2 {
-                    let mut codes = CodeSum::<V>::new(v);
-                    let quads = QUADS * 2 / parts;
-                    for (q, to) in to.iter_mut().enumerate().skip(quads * p).take(quads) {
-                        let mut code = quad::<V, BITS>(v, &planes, q);
-                        if !layout.offsets {
-                            code = v.sub_bytes(code, center);
-                        }
-                        codes.add::<BITS>(v, code);
-                        v.store_line(code, &mut to[half]);
+                let mut sums = [CodeSum::<V>::new(v), CodeSum::new(v)];
+                for (q, to) in to.iter_mut().enumerate() {
+                    let mut code = quad::<V, BITS>(v, &planes, q);
+                    if !layout.offsets {
+                        code = v.sub_bytes(code, center);
                     }
-                    let sum = v.to_float(codes.sum::<BITS>(v, layout.offsets));
-                    let part = run * parts / 2 + p;
+                    sums[q * PARTS / 2 / QUADS].add::<BITS>(v, code);
+                    v.store_line(code, &mut to[half]);
+                }
+                for (p, sum) in sums.into_iter().enumerate().take(PARTS / 2) {
+                    let sum = v.to_float(sum.sum::<BITS>(v, layout.offsets));
+                    let part = run * PARTS / 2 + p;
                     let scale = scaling.scale(v, part, half);
                     level = v.fma(scale, sum, level);
-                    let place = index * layout.groups * parts + part;
+                    let place = index * layout.groups * PARTS + part;
                     v.store(scale, &mut chunk.scales[place][half].0);
                     if layout.offsets {
                         let offset = scaling.offset(v, part, half);
