@@ -85,8 +85,11 @@ fn matmul_is_near_the_truth_and_the_same_everywhere() {
             (2, 31, 2),
             (3, 32, 1),
             (5, 33, 3),
+            (4, 64, 2),
             (7, 70, 1),
+            (8, 40, 3),
             (9, 130, 2),
+            (29, 65, 9),
         ] {
             let inputs = if quant.block() == 1 {
                 37 * blocks
