@@ -6,6 +6,7 @@ mod common;
 mod tiny;
 
 use assize::model::batch::{Batch, Forward, Span};
+use assize::model::cache::KvType;
 use assize::model::decoder::{Decoder, LoadOptions};
 use assize::synth::file;
 use assize::synth::mix::Mix;
@@ -36,6 +37,10 @@ fn load(
     let store = Store::open(model).unwrap();
     let options = LoadOptions {
         precision,
+        cache: match precision {
+            Precision::Exact => KvType::F32,
+            _ => KvType::F16,
+        },
         pages: 4,
         context: None,
         progress: None,

@@ -115,12 +115,17 @@ fn piece_lines(layout: Layout) -> usize {
     CHUNK / layout.groups * layout.lines()
 }
 
+/// Multiplies few rows with a piece as it is packed: the piece, all activations, the piece's index, which rows, and their totals.
+type FewKernel = fn(Isa, &[Line], &Activations<'_>, usize, Range<usize>, &mut [[f32; PANEL]]);
+
+/// Multiplies many rows with an expanded piece: the piece, all activations, the piece's index, which rows, what comes next, and the rows' totals.
+type ManyKernel =
+    fn(Isa, &Chunk, &Activations<'_>, usize, Range<usize>, &[Line], &mut [[f32; PANEL]]);
+
 /// How quantized panels of a layout meet rows.
 struct Kernels {
-    /// A piece as it is packed, all activations, the piece's index, which rows, and their totals.
-    few: fn(Isa, &[Line], &Activations<'_>, usize, Range<usize>, &mut [[f32; PANEL]]),
-    /// The expanded piece, all activations, the piece's index, which rows, what comes next, and the rows' totals.
-    many: fn(Isa, &Chunk, &Activations<'_>, usize, Range<usize>, &[Line], &mut [[f32; PANEL]]),
+    few: FewKernel,
+    many: ManyKernel,
 }
 
 /// The kernels for a layout.

@@ -7,7 +7,7 @@ use super::Globals;
 use super::engine::EngineArguments;
 use super::fault::{Fault, SOME_FAILED};
 use super::judge::{find_model, load};
-use super::layouts::{self, Keeper};
+use super::layouts::{self, Keeper, LayoutCache};
 use super::profile;
 use super::speed::{self, SpeedArguments};
 use super::style::{Console, bytes};
@@ -189,12 +189,13 @@ pub(super) fn ready(args: &Args, globals: &Globals, console: &Console) -> Result
         );
     }
     let threads = globals.prepare()?;
+    let layout_cache = LayoutCache::chosen(args.engine.layout_cache)?;
     let located = find_model(&args.model, globals, console)?;
     let model = ModelFile::open(located.path(), located.template())
         .with_context(|| located.path().display().to_string())?;
     let settings = args.engine.settings(name == "json");
     let memory = model.plan(&settings)?;
-    let place = layouts::place(args.engine.layout_cache, &located, &model)?;
+    let place = layouts::place(layout_cache, &located, &model);
     let model = model.keep_packed(place);
     let loaded = load(model, &settings, &memory, console, threads)?;
     // Written before anything is measured.

@@ -4,7 +4,7 @@ use super::Globals;
 use super::engine::EngineArguments;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::fetch::Bar;
-use super::layouts::{self, Keeper};
+use super::layouts::{self, Keeper, LayoutCache};
 use super::meter::Meter;
 use super::profile;
 use super::style::{Console, bytes, this_command};
@@ -130,6 +130,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         return Err(no_item().into());
     }
     let threads = globals.prepare()?;
+    let layout_cache = LayoutCache::chosen(args.engine.layout_cache)?;
 
     let located = find_model(&args.model, globals, console)?;
     let model = ModelFile::open(located.path(), located.template())
@@ -205,7 +206,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         let (shown, settled) = (folder.display(), opened.settled);
         console.say(format!("{shown}: {settled} items are settled already"));
     }
-    let place = layouts::place(args.engine.layout_cache, &located, &model)?;
+    let place = layouts::place(layout_cache, &located, &model);
     let model = model.keep_packed(place);
     let loaded = load(model, &settings, &memory, console, threads)?;
     let hint = format!("to go on, run: {}", resume_command(args, &folder));

@@ -31,34 +31,36 @@ pub enum LayoutCache {
     Off,
 }
 
-/// Where the packed weights of a model are kept; `None` where they are not.
-///
-/// # Errors
-/// A variable that says what can't be.
-pub(super) fn place(
-    given: Option<LayoutCache>,
-    located: &Located,
-    model: &ModelFile,
-) -> Result<Option<Place>> {
-    let choice = match (given, std::env::var_os(VARIABLE)) {
-        (Some(given), _) => given,
-        (None, Some(value)) if !value.is_empty() => {
-            let value = value.to_string_lossy();
-            LayoutCache::from_str(&value, true).map_err(|_| {
-                Fault::usage(format!("{VARIABLE}={value}"), "it may be auto, on or off")
-            })?
+impl LayoutCache {
+    /// What was asked for: by the option, else by the variable, else `auto`.
+    ///
+    /// # Errors
+    /// A variable that says what can't be.
+    pub(super) fn chosen(given: Option<LayoutCache>) -> Result<LayoutCache> {
+        match (given, std::env::var_os(VARIABLE)) {
+            (Some(given), _) => Ok(given),
+            (None, Some(value)) if !value.is_empty() => {
+                let value = value.to_string_lossy();
+                LayoutCache::from_str(&value, true).map_err(|_| {
+                    Fault::usage(format!("{VARIABLE}={value}"), "it may be auto, on or off").into()
+                })
+            }
+            _ => Ok(LayoutCache::Auto),
         }
-        _ => LayoutCache::Auto,
-    };
+    }
+}
+
+/// Where the packed weights of a model are kept; `None` where they are not.
+pub(super) fn place(choice: LayoutCache, located: &Located, model: &ModelFile) -> Option<Place> {
     let keep = match choice {
         LayoutCache::Auto => model.byte_len() >= LARGE,
         LayoutCache::On => true,
         LayoutCache::Off => false,
     };
-    Ok(home().filter(|_| keep).map(|home| Place {
+    home().filter(|_| keep).map(|home| Place {
         home,
         sha256: located.sha256.clone(),
-    }))
+    })
 }
 
 /// Keeps packed weights, beside what else is done.

@@ -297,6 +297,10 @@ fn layouts(place: &Place) -> Option<Layouts> {
             tracing::debug!("no packed weights: {reason}");
             None
         }
+        Err(reason @ LayoutError::Damaged { .. }) => {
+            tracing::warn!("packed weights are damaged, and are packed anew: {reason}");
+            None
+        }
         Err(reason) => {
             tracing::info!("packed weights are not used: {reason}");
             None

@@ -10,13 +10,19 @@ use crate::judge::digest::Digest;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Most bytes of all files of a folder together.
 const FOLDER: u64 = 1 << 30;
 
 /// How the files' names end.
 const ENDING: &str = "prefix";
+
+/// How the names of files end that are being written.
+const UNFINISHED: &str = "new";
+
+/// After so long, a file that is still being written was left by a run that came to an end.
+const LEFT: Duration = Duration::from_secs(600);
 
 /// The kept prefix of one kind of run.
 pub struct Keep {
@@ -78,10 +84,10 @@ impl Keep {
         if kept.tokens.len() <= self.loaded {
             return Ok(None);
         }
-        fs::create_dir_all(&self.folder)?;
+        make_folder(&self.folder)?;
         let beside = self
             .path
-            .with_extension(format!("{}.new", std::process::id()));
+            .with_extension(format!("{}.{UNFINISHED}", std::process::id()));
         let written = write(&beside, |out| snapshot::write(out, &self.key, &kept, page));
         let placed = written.and_then(|()| fs::rename(&beside, &self.path));
         if let Err(error) = placed {
@@ -113,10 +119,24 @@ fn key(description: &RunDescription) -> Key {
         .bytes()
 }
 
+/// The folder, which nobody else may read if it is new.
+fn make_folder(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
 /// A new file that nobody else may read, filled and synced.
 fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    // A link that somebody left here must not be followed.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut out = BufWriter::new(options.open(path)?);
@@ -125,7 +145,7 @@ fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>)
     out.get_ref().sync_all()
 }
 
-/// Removes the oldest files, but not the `newest`, until the rest is small enough.
+/// Removes what earlier runs left unfinished, and the oldest files, but not the `newest`, until the rest is small enough.
 fn prune(folder: &Path, newest: &Path) -> io::Result<()> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -135,8 +155,13 @@ fn prune(folder: &Path, newest: &Path) -> io::Result<()> {
         let Ok(found) = fs::symlink_metadata(&path) else {
             continue;
         };
+        let modified = found.modified()?;
         if ours && found.is_file() && path != newest {
-            files.push((found.modified()?, found.len(), path));
+            files.push((modified, found.len(), path));
+        } else if path.extension().is_some_and(|ending| ending == UNFINISHED)
+            && modified.elapsed().is_ok_and(|ago| ago > LEFT)
+        {
+            fs::remove_file(path)?;
         }
     }
     files.sort();

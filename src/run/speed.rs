@@ -2,11 +2,13 @@
 //! sampling; and what a pass asks of the machine at least, so that a speed can be held against a limit.
 
 use super::judges::JudgeSettings;
+use super::settings::free_memory;
 use crate::model::batch::{Batch, Forward, ForwardError, PAGE, PageId, Span};
+use crate::model::cache::page_bytes;
 use crate::model::config::Config;
 use crate::model::decoder::{Decoder, LoadOptions};
 use crate::weights::Store;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
@@ -198,12 +200,26 @@ impl Cost {
 pub fn open(path: &Path, settings: &JudgeSettings, tests: &[Test]) -> Result<(Decoder, Cost)> {
     let store = Store::open(path)?;
     let config = Config::from_metadata(store.metadata())?;
+    let longest = tests.iter().map(|test| test.longest()).max().unwrap_or(0);
+    if longest > config.context {
+        bail!(
+            "a sequence of {longest} tokens is beyond the context of {}\nhint: give a smaller --prompt or --depth",
+            config.context
+        );
+    }
+    let pages = tests.iter().map(|test| test.pages()).max().unwrap_or(1);
+    let needed = pages as u64 * page_bytes(&config, settings.kv_type()) as u64;
+    if let Some(free) = free_memory().filter(|free| needed > *free) {
+        bail!(
+            "the KV cache of these tests takes {needed} bytes, and {free} are free\nhint: give a smaller --batch or --depth"
+        );
+    }
     let experts = config.experts.as_ref();
     let cost = Cost::of(&store, experts.map(|experts| (experts.used, experts.count)));
     let options = LoadOptions {
         precision: settings.precision(),
         cache: settings.kv_type(),
-        pages: tests.iter().map(|test| test.pages()).max().unwrap_or(1),
+        pages,
         context: settings.context,
         progress: None,
     };

@@ -1,6 +1,7 @@
 //! The sha256 of files. A model of a gigabyte is not hashed again at each start: a small record in the cache remembers
-//! the digest together with size, modification time and inode, and is believed while these stay the same. It does not
-//! know which digest a file ought to have.
+//! the digest together with size, inode and the times of the last modification and of the last change, and is believed while these
+//! stay the same. The last of them can't be set by a program: whoever writes, replaces or back-dates the file moves it on. It
+//! does not know which digest a file ought to have.
 
 use super::WeightsError;
 use super::progress::Progress;
@@ -129,7 +130,10 @@ struct Record {
 struct Stamp {
     bytes: u64,
     modified: String,
+    /// When the content or the metadata changed last; empty where the system does not tell.
+    changed: String,
     inode: u64,
+    device: u64,
 }
 
 impl Stamp {
@@ -144,21 +148,36 @@ impl Stamp {
             modified: modified
                 .map(|time| time.as_nanos().to_string())
                 .unwrap_or_default(),
-            inode: inode(metadata),
+            changed: changed(metadata),
+            inode: place(metadata).0,
+            device: place(metadata).1,
         }
     }
 }
 
 #[cfg(unix)]
-fn inode(metadata: &Metadata) -> u64 {
+fn changed(metadata: &Metadata) -> String {
     use std::os::unix::fs::MetadataExt;
-    // TOML's integers are signed; the top bit of an inode never decides.
-    metadata.ino() & i64::MAX as u64
+    format!("{}.{:09}", metadata.ctime(), metadata.ctime_nsec())
+}
+
+/// Inode and device.
+#[cfg(unix)]
+fn place(metadata: &Metadata) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt;
+    // TOML's integers are signed; the top bits never decide.
+    let most = i64::MAX as u64;
+    (metadata.ino() & most, metadata.dev() & most)
 }
 
 #[cfg(not(unix))]
-fn inode(_: &Metadata) -> u64 {
-    0
+fn changed(_: &Metadata) -> String {
+    String::new()
+}
+
+#[cfg(not(unix))]
+fn place(_: &Metadata) -> (u64, u64) {
+    (0, 0)
 }
 
 fn record_path(path: &Path, home: &Path) -> PathBuf {
@@ -167,6 +186,10 @@ fn record_path(path: &Path, home: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> Option<Record> {
+    // Opening anything else might wait for ever.
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
     let record: Record = toml::from_str(&fs::read_to_string(path).ok()?).ok()?;
     (super::manifest::is_sha256(&record.sha256) && !record.stamp.modified.is_empty())
         .then_some(record)
@@ -228,6 +251,16 @@ mod tests {
         fs::write(&other, b"two").expect("a file");
         fs::rename(&other, &path).expect("a rename");
         assert_ne!(digest(), one);
+        // Written in place, and dated back.
+        #[cfg(unix)]
+        {
+            let two = digest();
+            let dated = fs::metadata(&path).and_then(|metadata| metadata.modified());
+            fs::write(&path, b"six").expect("a file");
+            let file = File::options().write(true).open(&path).expect("the file");
+            file.set_modified(dated.expect("a date")).expect("a date");
+            assert_ne!(digest(), two);
+        }
         assert_eq!(reads.0.get(), 2);
         // A record that was tampered with or cut off is not believed.
         let record = fs::read_dir(home.join("verified"))

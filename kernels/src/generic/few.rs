@@ -52,10 +52,8 @@ impl<const R: usize, const BITS: usize, const PARTS: usize, const OFFSETS: bool,
 
     #[inline(always)]
     fn run<V: Vector>(self, v: V) {
-        // Other instruction sets have no registers for so many rows, and are never asked.
-        if R > few_rows::<V>() {
-            return;
-        }
+        // Known when this is compiled, so that no instruction set gets code for more rows than its registers bear.
+        assert!(R <= few_rows::<V>(), "more rows than registers");
         let Few {
             lines,
             rows,
@@ -130,7 +128,7 @@ fn add_group<
     let mut level = v.splat(0.0);
     let mut scaled = [v.splat(0.0); R];
     let mut offsets = [v.splat(0.0); PARTS];
-    for part in 0..PARTS {
+    for (part, offset) in offsets.iter_mut().enumerate() {
         let run = 2 * part / PARTS;
         let planes = load::<V, BITS>(v, &runs[run]);
         let mut sums = [v.splat_int(0); R];
@@ -153,7 +151,7 @@ fn add_group<
         let sum = v.to_float(codes.sum::<BITS>(v, OFFSETS));
         let scale = scaling.scale(v, group * PARTS + part, half);
         if OFFSETS {
-            offsets[part] = scaling.offset(v, group * PARTS + part, half);
+            *offset = scaling.offset(v, group * PARTS + part, half);
         }
         if FINE {
             level = v.fma(scale, sum, v.splat(0.0));

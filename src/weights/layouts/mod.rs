@@ -2,7 +2,7 @@
 //! the file is refused with a reason, the weights are packed as if it weren't there, and it is written anew. Knows no tensor's meaning.
 //!
 //! The files lie in `layouts/` of the model cache, one a model, named by the model's sha256 and the layout's version. Every chunk of one has
-//! a digest. All are checked when a file is met first, and again whenever its size, modification time or inode changed; in between, a
+//! a digest. All are checked when a file is met first, and again whenever it was written or replaced (see `verify`); in between, a
 //! record stands for them, as it does for the model file itself.
 
 mod head;
@@ -43,6 +43,14 @@ pub enum LayoutError {
     /// The file is not what this model's packed weights are.
     #[error("{}: {reason}", path.display())]
     Refused {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file was whole once, and is not what was written.
+    #[error("{}: {reason}", path.display())]
+    Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
@@ -110,7 +118,7 @@ impl Layouts {
     /// [`LayoutError`]: the weights have to be packed.
     pub fn open(place: &Place) -> Result<Layouts, LayoutError> {
         let path = place.path();
-        let file = match File::open(&path) {
+        let file = match open_file(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(LayoutError::Absent { path });
@@ -148,7 +156,10 @@ impl Layouts {
         if verify::recorded(&path, &metadata, &place.home).as_ref() == Some(&digest) {
             prefault(&map);
         } else {
-            check(&map[start..], &head.chunks).map_err(refused)?;
+            check(&map[start..], &head.chunks).map_err(|reason| LayoutError::Damaged {
+                path: path.clone(),
+                reason,
+            })?;
             // A file that was changed meanwhile was checked in no state at all.
             if file
                 .metadata()
@@ -192,6 +203,14 @@ impl Layouts {
         self.find(&part.name, part.first, matrix.quant(), outputs, inputs)
             .is_some()
     }
+}
+
+/// Opens a file for reading. Anything else is an error: to open it might mean to wait for ever.
+fn open_file(path: &Path) -> io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    File::open(path)
 }
 
 /// Holds every chunk to its digest, on all threads.

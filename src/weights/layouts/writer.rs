@@ -50,7 +50,10 @@ impl Unwritten {
         };
         fs::create_dir_all(&folder).map_err(io(&folder, "make the folder"))?;
         let busy = folder.join(".busy");
-        let alone = File::options().create(true).append(true).open(&busy);
+        let alone = match fs::symlink_metadata(&busy) {
+            Ok(found) if !found.is_file() => Err(io::Error::other("not a regular file")),
+            _ => File::options().create(true).append(true).open(&busy),
+        };
         let alone = alone.map_err(io(&busy, "open the file"))?;
         match alone.try_lock() {
             Ok(()) => {}
@@ -106,7 +109,12 @@ impl Unwritten {
             chunks: vec!["0".repeat(64); at.div_ceil(CHUNK)],
             matrices,
         };
-        let mut file = File::create(path)?;
+        // What a process left that came to an end goes, and so does a link: nothing outside this folder is written.
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::create_new(path)?;
         // Its digests come when all chunks have gone by: until then the file can't be taken for a whole one.
         let start = head.write()?.len();
         file.seek(SeekFrom::Start(start as u64))?;
