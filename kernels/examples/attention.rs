@@ -7,6 +7,7 @@
 use assize_kernels::scalar::attention::Scoring;
 use assize_kernels::{Cache, PAGE, Sizes, Span, attention, isa};
 use half::f16;
+#[cfg(target_arch = "x86_64")]
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -52,6 +53,7 @@ fn best(threads: usize, mut work: impl FnMut()) -> f64 {
 
 /// Single-precision operations a second of one thread that does nothing but multiply and add in registers.
 fn peak() -> f64 {
+    #[cfg(target_arch = "x86_64")]
     const TURNS: usize = 100_000;
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]

@@ -115,7 +115,7 @@ impl Matrix {
     }
 
     /// Version of how panels lie in memory: what was written under another one means something else. To be raised with every change of
-    /// `pack`, of [`Panels`], or of what a quantized type's layout is. Where the high byte of a word comes first it is another one too.
+    /// `pack`, of the panels, or of what a quantized type's layout is. Where the high byte of a word comes first it is another one too.
     pub const LAYOUT: u32 = if cfg!(target_endian = "big") {
         0x8000_0002
     } else {

@@ -6,8 +6,8 @@ use super::fault::Fault;
 use super::judge::find_model;
 use super::style::Console;
 use crate::model::batch::Forward as _;
-use crate::run::speed::{Cost, Test, open, run as run_test};
-use anyhow::{Context as _, Result, anyhow};
+use crate::run::speed::{Cost, Test, TooLarge, open, run as run_test};
+use anyhow::{Result, anyhow};
 use assize_kernels::limits::{dot_rate, read_rate};
 use serde_json::{Value, json};
 use std::io::{Write as _, stdout};
@@ -78,8 +78,16 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<()> {
         depth: args.speed.depth as usize,
     }));
     let settings = args.engine.settings(false);
-    let (mut model, cost) = open(located.path(), &settings, &tests)
-        .with_context(|| located.path().display().to_string())?;
+    let (mut model, cost) = open(located.path(), &settings, &tests).map_err(|error| match error
+        .downcast_ref::<TooLarge>(
+    ) {
+        Some(large) => Fault::usage(
+            large.to_string(),
+            "give a smaller --prompt, --batch or --depth",
+        )
+        .into(),
+        None => error.context(located.path().display().to_string()),
+    })?;
     if let Some(test) = tests.iter().find(|test| test.longest() > model.context()) {
         let (longest, context) = (test.longest(), model.context());
         return Err(Fault::usage(

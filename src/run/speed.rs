@@ -8,7 +8,7 @@ use crate::model::cache::page_bytes;
 use crate::model::config::Config;
 use crate::model::decoder::{Decoder, LoadOptions};
 use crate::weights::Store;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
@@ -31,6 +31,27 @@ pub enum Test {
         steps: usize,
         /// Tokens that each has before, which are not computed: what lies in their pages does not change how long a step takes.
         depth: usize,
+    },
+}
+
+/// Why tests can't be run.
+#[derive(Debug, thiserror::Error)]
+pub enum TooLarge {
+    /// A sequence that the model was not made for.
+    #[error("a sequence of {longest} tokens is beyond the context of {context}")]
+    Sequence {
+        /// Its tokens.
+        longest: usize,
+        /// The most that there may be.
+        context: usize,
+    },
+    /// More pages than fit.
+    #[error("the KV cache of these tests takes {needed} bytes, and {free} are free")]
+    Cache {
+        /// Bytes of all pages.
+        needed: u64,
+        /// Bytes that there are.
+        free: u64,
     },
 }
 
@@ -201,18 +222,14 @@ pub fn open(path: &Path, settings: &JudgeSettings, tests: &[Test]) -> Result<(De
     let store = Store::open(path)?;
     let config = Config::from_metadata(store.metadata())?;
     let longest = tests.iter().map(|test| test.longest()).max().unwrap_or(0);
-    if longest > config.context {
-        bail!(
-            "a sequence of {longest} tokens is beyond the context of {}\nhint: give a smaller --prompt or --depth",
-            config.context
-        );
+    let context = config.context;
+    if longest > context {
+        return Err(TooLarge::Sequence { longest, context }.into());
     }
     let pages = tests.iter().map(|test| test.pages()).max().unwrap_or(1);
     let needed = pages as u64 * page_bytes(&config, settings.kv_type()) as u64;
     if let Some(free) = free_memory().filter(|free| needed > *free) {
-        bail!(
-            "the KV cache of these tests takes {needed} bytes, and {free} are free\nhint: give a smaller --batch or --depth"
-        );
+        return Err(TooLarge::Cache { needed, free }.into());
     }
     let experts = config.experts.as_ref();
     let cost = Cost::of(&store, experts.map(|experts| (experts.used, experts.count)));
