@@ -26,6 +26,19 @@ pub struct RubricDescription {
     pub version: String,
     /// sha256 in hex of its canonical form.
     pub digest: String,
+    /// sha256 in hex of the wording around rubric and item.
+    pub prompt_digest: String,
+}
+
+/// A further model of a panel or a cascade.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FurtherModel {
+    /// The model.
+    pub model: ModelDescription,
+    /// sha256 in hex of its tokenizer.
+    pub tokenizer_digest: String,
+    /// sha256 in hex of its chat template.
+    pub template_digest: String,
 }
 
 /// The settings.
@@ -33,6 +46,9 @@ pub struct RubricDescription {
 pub struct SettingsDescription {
     /// `rationale` or `score-only`.
     pub mode: String,
+    /// The panel or cascade, in words and numbers, where the run has one.
+    #[serde(default)]
+    pub ensemble: Option<String>,
     /// Whether activations stay in 32 bits.
     pub exact: bool,
     /// How keys and values are kept: `f16`, `f32` or `q8`.
@@ -67,10 +83,11 @@ pub struct RunDescription {
     pub tokenizer_digest: String,
     /// sha256 in hex of the chat template.
     pub template_digest: String,
-    /// sha256 in hex of the wording around rubric and item.
-    pub prompt_digest: String,
-    /// The rubric.
-    pub rubric: RubricDescription,
+    /// Further models, where a panel or cascade has some.
+    #[serde(default)]
+    pub further: Vec<FurtherModel>,
+    /// The rubrics.
+    pub rubrics: Vec<RubricDescription>,
     /// Seed of the run.
     pub seed: u64,
     /// `cpu`.
@@ -85,15 +102,22 @@ pub struct RunDescription {
 
 impl RunDescription {
     /// What decides the verdicts: names and values.
-    fn identity(&self) -> [(&'static str, String); 13] {
+    fn identity(&self) -> [(&'static str, String); 15] {
+        let rubrics = |part: fn(&RubricDescription) -> &String| {
+            let parts: Vec<&str> = self.rubrics.iter().map(|rubric| part(rubric).as_str()).collect();
+            parts.join(" ")
+        };
+        let further = self.further.iter().map(|further| further.digest());
         [
             ("assize version", self.assize.clone()),
             ("model sha256", self.model.sha256.join(" ")),
             ("tokenizer digest", self.tokenizer_digest.clone()),
             ("template digest", self.template_digest.clone()),
-            ("prompt digest", self.prompt_digest.clone()),
-            ("rubric id", self.rubric.id.clone()),
-            ("rubric digest", self.rubric.digest.clone()),
+            ("prompt digest", rubrics(|rubric| &rubric.prompt_digest)),
+            ("rubric id", rubrics(|rubric| &rubric.id)),
+            ("rubric digest", rubrics(|rubric| &rubric.digest)),
+            ("further models", further.collect::<Vec<_>>().join(" ")),
+            ("ensemble", self.settings.ensemble.clone().unwrap_or_default()),
             ("seed", self.seed.to_string()),
             ("device", self.device.clone()),
             ("mode", self.settings.mode.clone()),
@@ -125,26 +149,48 @@ impl RunDescription {
             .hex()
     }
 
-    /// The key of an item: sha256 in hex over the digests of item, rubric, template, model and settings.
-    pub fn key(&self, item_digest: &str) -> String {
+    /// The key of an item under one of the run's rubrics: sha256 in hex over the digests of item, rubric, template, model and
+    /// settings. The other rubrics of the run are not in it.
+    pub fn key(&self, rubric: &RubricDescription, item_digest: &str) -> String {
+        self.key_over(&rubric.digest, &rubric.prompt_digest, item_digest)
+    }
+
+    /// The key of a line that is no item, which no rubric judges.
+    pub fn line_key(&self, line_digest: &str) -> String {
+        self.key_over("", "", line_digest)
+    }
+
+    fn key_over(&self, rubric: &str, prompt: &str, item_digest: &str) -> String {
         let template = Digest::new("assize template")
             .field(&self.template_digest)
-            .field(&self.prompt_digest);
+            .field(prompt);
         let model = Digest::new("assize model")
             .list(&self.model.sha256)
             .field(&self.tokenizer_digest);
+        let model = self.further.iter().fold(model, |digest, further| digest.field(further.digest()));
         let settings = Digest::new("assize settings")
             .field(&self.settings.mode)
             .field(self.settings.exact.to_string())
             .field(&self.settings.kv_type)
             .field(context_name(self.settings.context))
+            .optional(self.settings.ensemble.as_deref())
             .field(self.seed.to_le_bytes());
         Digest::new("assize key")
             .field(item_digest)
-            .field(&self.rubric.digest)
+            .field(rubric)
             .field(template.bytes())
             .field(model.bytes())
             .field(settings.bytes())
+            .hex()
+    }
+}
+
+impl FurtherModel {
+    fn digest(&self) -> String {
+        Digest::new("assize further model")
+            .list(&self.model.sha256)
+            .field(&self.tokenizer_digest)
+            .field(&self.template_digest)
             .hex()
     }
 }
@@ -181,18 +227,20 @@ pub(super) mod tests {
             },
             tokenizer_digest: "t".into(),
             template_digest: "c".into(),
-            prompt_digest: "p".into(),
-            rubric: RubricDescription {
+            further: vec![],
+            rubrics: vec![RubricDescription {
                 id: "r".into(),
                 version: "1".into(),
                 digest: "d".repeat(64),
-            },
+                prompt_digest: "p".into(),
+            }],
             seed: 0,
             device: "cpu".into(),
             instruction_set: "avx2".into(),
             threads: 2,
             settings: SettingsDescription {
                 mode: "rationale".into(),
+                ensemble: None,
                 exact: false,
                 kv_type: "f16".into(),
                 context: None,
@@ -210,12 +258,13 @@ pub(super) mod tests {
     #[test]
     fn what_decides_verdicts_decides_identity() {
         let base = description();
+        let key_of = |run: &RunDescription, item| run.key(&run.rubrics[0], item);
         let check = |change: fn(&mut RunDescription), same: bool, key: bool| {
             let mut other = description();
             change(&mut other);
             assert_eq!(other.differences(&base).is_empty(), same);
             assert_eq!(other.folder_digest() == base.folder_digest(), same);
-            assert_eq!(other.key("i") == base.key("i"), key);
+            assert_eq!(key_of(&other, "i") == key_of(&base, "i"), key);
         };
         check(|_| (), true, true);
         check(|other| other.threads = 1, true, true);
@@ -230,10 +279,23 @@ pub(super) mod tests {
             false,
             false,
         );
-        check(|other| other.rubric.digest = "e".into(), false, false);
+        check(|other| other.rubrics[0].digest = "e".into(), false, false);
         check(|other| other.model.sha256 = vec!["b".into()], false, false);
-        check(|other| other.prompt_digest = "q".into(), false, false);
+        check(|other| other.rubrics[0].prompt_digest = "q".into(), false, false);
         check(|other| other.instruction_set = "avx512".into(), true, true);
-        assert_ne!(base.key("i"), base.key("j"));
+        check(
+            |other| other.settings.ensemble = Some("panel".into()),
+            false,
+            false,
+        );
+        assert_ne!(key_of(&base, "i"), key_of(&base, "j"));
+        // A key does not depend on the other rubrics of the run, so that one can be added.
+        let mut more = description();
+        more.rubrics.push(RubricDescription {
+            id: "s".into(),
+            ..base.rubrics[0].clone()
+        });
+        assert!(!more.differences(&base).is_empty());
+        assert_eq!(key_of(&more, "i"), key_of(&base, "i"));
     }
 }

@@ -271,6 +271,7 @@ mod tests {
         };
         Record {
             item: item.into(),
+            rubric: None,
             key: format!("key-{item}"),
             outcome,
         }

@@ -4,11 +4,15 @@
 
 mod description;
 mod error;
+mod facts;
 mod log;
 mod record;
 mod resume;
 
-pub use description::{ModelDescription, RubricDescription, RunDescription, SettingsDescription};
+pub use description::{
+    FurtherModel, ModelDescription, RubricDescription, RunDescription, SettingsDescription,
+};
 pub use error::JournalError;
+pub use facts::Facts;
 pub use log::{Journal, Opened};
 pub use record::{FailureKind, Outcome, Record, Row, RowOutcome};

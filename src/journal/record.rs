@@ -4,7 +4,8 @@
 //! `tokens.cached` may differ (they tell how long it took and what happened to be in the cache); nothing else may.
 
 use crate::ask::Failure;
-use crate::judge::Verdict;
+use crate::judge::{Details, Unjudged, Verdict};
+use super::facts::Facts;
 use serde_json::{Map, Value, json};
 
 /// Why an item has no verdict.
@@ -12,6 +13,20 @@ use serde_json::{Map, Value, json};
 pub enum FailureKind {
     /// The line or the item could not be read or posed.
     Input,
+    /// The item lacks a field that the rubric judges, or judges by.
+    MissingField,
+    /// The answer has no claim that could be checked.
+    NoClaims,
+    /// The steps of an agent can't be read.
+    Trajectory,
+    /// There are too few answers to rank, or too many.
+    Candidates,
+    /// The evaluator's own form can't hold the item.
+    Contract,
+    /// The judge was shown the item, with its label, as an example.
+    Shown,
+    /// The judges of a panel could not be brought together.
+    Panel,
     /// The prompt does not fit.
     ContextOverflow,
     /// The output and its grammar disagreed.
@@ -25,8 +40,15 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    const ALL: [FailureKind; 6] = [
+    const ALL: [FailureKind; 13] = [
         FailureKind::Input,
+        FailureKind::MissingField,
+        FailureKind::NoClaims,
+        FailureKind::Trajectory,
+        FailureKind::Candidates,
+        FailureKind::Contract,
+        FailureKind::Shown,
+        FailureKind::Panel,
         FailureKind::ContextOverflow,
         FailureKind::Grammar,
         FailureKind::NonFiniteLogits,
@@ -38,6 +60,13 @@ impl FailureKind {
     pub fn name(self) -> &'static str {
         match self {
             FailureKind::Input => "input",
+            FailureKind::MissingField => "missing_field",
+            FailureKind::NoClaims => "no_claims",
+            FailureKind::Trajectory => "trajectory",
+            FailureKind::Candidates => "candidates",
+            FailureKind::Contract => "contract",
+            FailureKind::Shown => "shown",
+            FailureKind::Panel => "panel",
             FailureKind::ContextOverflow => "context_overflow",
             FailureKind::Grammar => "grammar",
             FailureKind::NonFiniteLogits => "non_finite_logits",
@@ -46,8 +75,21 @@ impl FailureKind {
         }
     }
 
-    /// The kind of an ask's failure; `None` for an interruption, which settles nothing.
-    pub fn of(failure: &Failure) -> Option<FailureKind> {
+    /// The kind of what kept an item from a verdict; `None` for an interruption, which settles nothing.
+    pub fn of(unjudged: &Unjudged) -> Option<FailureKind> {
+        match unjudged {
+            Unjudged::Asked(failure) => FailureKind::asked(failure),
+            Unjudged::Missing { .. } => Some(FailureKind::MissingField),
+            Unjudged::NoClaims => Some(FailureKind::NoClaims),
+            Unjudged::Trajectory { .. } => Some(FailureKind::Trajectory),
+            Unjudged::Candidates { .. } => Some(FailureKind::Candidates),
+            Unjudged::Contract { .. } => Some(FailureKind::Contract),
+            Unjudged::Shown => Some(FailureKind::Shown),
+            Unjudged::Panel(_) => Some(FailureKind::Panel),
+        }
+    }
+
+    fn asked(failure: &Failure) -> Option<FailureKind> {
         match failure {
             Failure::Input(_) => Some(FailureKind::Input),
             Failure::ContextOverflow { .. } => Some(FailureKind::ContextOverflow),
@@ -79,6 +121,8 @@ pub enum Outcome {
 pub struct Record {
     /// The item's name.
     pub item: String,
+    /// Id of the rubric; `None` for a line that is no item, which no rubric judges.
+    pub rubric: Option<String>,
     /// sha256 in hex over the item and all that judged it.
     pub key: String,
     /// What became of it.
@@ -90,6 +134,7 @@ impl Record {
     pub fn line(&self) -> String {
         let mut object = Map::new();
         object.insert("item".into(), Value::from(self.item.as_str()));
+        object.insert("rubric".into(), Value::from(self.rubric.clone()));
         object.insert("key".into(), Value::from(self.key.as_str()));
         match &self.outcome {
             Outcome::Failure { kind, reason } => {
@@ -98,43 +143,7 @@ impl Record {
                     json!({ "kind": kind.name(), "reason": reason }),
                 );
             }
-            Outcome::Verdict(verdict) => {
-                let probabilities = verdict.distribution.iter();
-                let distribution: Map<String, Value> = probabilities
-                    .map(|(label, probability)| (label.clone(), Value::from(*probability)))
-                    .collect();
-                let evidence = verdict.evidence.iter();
-                let evidence: Vec<Value> = evidence
-                    .map(|quote| json!({ "quote": quote.quote, "start": quote.start, "end": quote.end }))
-                    .collect();
-                let tokens = &verdict.tokens;
-                let fields = [
-                    ("label", Value::from(verdict.label.as_str())),
-                    ("expected", Value::from(verdict.expected)),
-                    ("distribution", Value::Object(distribution)),
-                    ("mass", Value::from(verdict.mass)),
-                    ("low_mass", Value::from(verdict.low_mass)),
-                    ("entropy", Value::from(verdict.entropy)),
-                    ("margin", Value::from(verdict.margin)),
-                    ("rationale", Value::from(verdict.rationale.clone())),
-                    ("evidence", Value::from(evidence)),
-                    ("raw", Value::from(verdict.raw.as_str())),
-                    (
-                        "tokens",
-                        json!({
-                            "prompt": tokens.prompt,
-                            "cached": tokens.cached,
-                            "forced": tokens.forced,
-                            "generated": tokens.generated,
-                        }),
-                    ),
-                    (
-                        "milliseconds",
-                        Value::from((verdict.milliseconds * 1000.0).round() / 1000.0),
-                    ),
-                ];
-                object.extend(fields.map(|(name, value)| (name.to_string(), value)));
-            }
+            Outcome::Verdict(verdict) => object.extend(fields(verdict)),
         }
         let mut line = Value::Object(object).to_string();
         line.push('\n');
@@ -151,18 +160,67 @@ impl Record {
             Outcome::Verdict(verdict) => RowOutcome::Judged {
                 label: verdict.label.clone(),
                 expected: verdict.expected,
-                mass: verdict.mass,
-                low_mass: verdict.low_mass,
-                margin: verdict.margin,
+                mass: verdict.reading.as_ref().map(|reading| reading.mass),
+                low_mass: (verdict.reading.as_ref()).is_some_and(|reading| reading.low_mass),
+                margin: verdict.reading.as_ref().map(|reading| reading.margin),
                 rationale: verdict.rationale.clone(),
+                facts: verdict.details.as_ref().and_then(Facts::of),
             },
         };
         Row {
             item: self.item.clone(),
+            rubric: self.rubric.clone(),
             key: self.key.clone(),
             outcome,
         }
     }
+}
+
+/// The fields of a verdict, in their order.
+fn fields(verdict: &Verdict) -> Map<String, Value> {
+    let mut object = Map::new();
+    let mut put = |name: &str, value: Value| object.insert(name.into(), value);
+    put("label", Value::from(verdict.label.as_str()));
+    put("expected", Value::from(verdict.expected));
+    if let Some(reading) = &verdict.reading {
+        let probabilities = reading.distribution.iter();
+        let distribution: Map<String, Value> = probabilities
+            .map(|(label, probability)| (label.clone(), Value::from(*probability)))
+            .collect();
+        put("distribution", Value::Object(distribution));
+        put("mass", Value::from(reading.mass));
+        put("low_mass", Value::from(reading.low_mass));
+        put("entropy", Value::from(reading.entropy));
+        put("margin", Value::from(reading.margin));
+    }
+    put("rationale", Value::from(verdict.rationale.clone()));
+    let evidence = verdict.evidence.iter();
+    let evidence: Vec<Value> = evidence
+        .map(|quote| json!({ "quote": quote.quote, "start": quote.start, "end": quote.end }))
+        .collect();
+    put("evidence", Value::from(evidence));
+    if let Some(raw) = &verdict.raw {
+        put("raw", Value::from(raw.as_str()));
+    }
+    // Names, numbers and texts can't fail to be written.
+    if let Some(Ok(Value::Object(details))) = verdict.details.as_ref().map(serde_json::to_value) {
+        details.into_iter().for_each(|(name, value)| {
+            put(&name, value);
+        });
+    }
+    let tokens = &verdict.tokens;
+    put(
+        "tokens",
+        json!({
+            "prompt": tokens.prompt,
+            "cached": tokens.cached,
+            "forced": tokens.forced,
+            "generated": tokens.generated,
+        }),
+    );
+    let milliseconds = (verdict.milliseconds * 1000.0).round() / 1000.0;
+    put("milliseconds", Value::from(milliseconds));
+    object
 }
 
 /// What a report needs of a record.
@@ -170,6 +228,8 @@ impl Record {
 pub struct Row {
     /// The item's name.
     pub item: String,
+    /// Id of the rubric; `None` for a line that is no item.
+    pub rubric: Option<String>,
     /// The record's key.
     pub key: String,
     /// What became of the item.
@@ -183,16 +243,18 @@ pub enum RowOutcome {
     Judged {
         /// The label.
         label: String,
-        /// The expected score.
-        expected: f64,
-        /// The label mass.
-        mass: f64,
+        /// The expected score, where labels have values.
+        expected: Option<f64>,
+        /// The label mass, where one reading stands behind the label.
+        mass: Option<f64>,
         /// Whether the mass is below the rubric's threshold.
         low_mass: bool,
-        /// The margin.
-        margin: f64,
+        /// The margin, where one reading stands behind the label.
+        margin: Option<f64>,
         /// The rationale.
         rationale: Option<String>,
+        /// What reports count, where the verdict is more than one opinion.
+        facts: Option<Facts>,
     },
     /// It was not.
     Failed {
@@ -228,6 +290,7 @@ impl Row {
         let text = |name: &str| object.get(name).and_then(Value::as_str).map(String::from);
         let number = |name: &str| object.get(name).and_then(Value::as_f64);
         let item = text("item").ok_or("no \"item\"")?;
+        let rubric = text("rubric");
         let key = text("key").ok_or("no \"key\"")?;
         if let Some(failure) = object.get("failure") {
             let name = failure
@@ -245,47 +308,64 @@ impl Row {
                 .to_string();
             return Ok(Row {
                 item,
+                rubric,
                 key,
                 outcome: RowOutcome::Failed { kind, reason },
             });
         }
         let outcome = RowOutcome::Judged {
             label: text("label").ok_or("no \"label\"")?,
-            expected: number("expected").ok_or("no \"expected\"")?,
-            mass: number("mass").ok_or("no \"mass\"")?,
-            low_mass: object
-                .get("low_mass")
-                .and_then(Value::as_bool)
-                .ok_or("no \"low_mass\"")?,
-            margin: number("margin").ok_or("no \"margin\"")?,
+            expected: number("expected"),
+            mass: number("mass"),
+            low_mass: (object.get("low_mass").and_then(Value::as_bool)).unwrap_or_default(),
+            margin: number("margin"),
             rationale: text("rationale"),
+            facts: facts(&object)?,
         };
-        Ok(Row { item, key, outcome })
+        Ok(Row {
+            item,
+            rubric,
+            key,
+            outcome,
+        })
     }
+}
+
+/// Of a line's details, what reports count.
+fn facts(object: &Map<String, Value>) -> Result<Option<Facts>, &'static str> {
+    let Some((name, value)) = object.iter().find(|(name, _)| Details::NAMES.contains(&name.as_str())) else {
+        return Ok(None);
+    };
+    let details = json!({ name.as_str(): value });
+    let details: Details = serde_json::from_value(details).map_err(|_| "details that can't be read")?;
+    Ok(Facts::of(&details))
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
     use crate::ask::TokenCounts;
-    use crate::judge::Quote;
+    use crate::judge::{Quote, Reading};
 
     pub(crate) fn verdict() -> Verdict {
         Verdict {
             label: "pass".into(),
-            expected: 0.9,
-            distribution: vec![("pass".into(), 0.9), ("fail".into(), 0.1)],
-            mass: 0.99,
-            low_mass: false,
-            entropy: 0.25,
-            margin: 0.8,
+            expected: Some(0.9),
+            reading: Some(Reading {
+                distribution: vec![("pass".into(), 0.9), ("fail".into(), 0.1)],
+                mass: 0.99,
+                low_mass: false,
+                entropy: 0.25,
+                margin: 0.8,
+            }),
             rationale: Some("a \"reason\"\n".into()),
             evidence: vec![Quote {
                 quote: "日本".into(),
                 start: 3,
                 end: 9,
             }],
-            raw: "{}".into(),
+            raw: Some("{}".into()),
+            details: None,
             tokens: TokenCounts {
                 prompt: 5,
                 cached: 4,
@@ -300,13 +380,14 @@ pub(super) mod tests {
     fn lines_are_as_specified() {
         let record = Record {
             item: "a".into(),
+            rubric: Some("r".into()),
             key: "k".into(),
             outcome: Outcome::Verdict(Box::new(verdict())),
         };
         assert_eq!(
             record.line(),
             concat!(
-                r#"{"item":"a","key":"k","label":"pass","expected":0.9,"distribution":{"pass":0.9,"fail":0.1},"#,
+                r#"{"item":"a","rubric":"r","key":"k","label":"pass","expected":0.9,"distribution":{"pass":0.9,"fail":0.1},"#,
                 r#""mass":0.99,"low_mass":false,"entropy":0.25,"margin":0.8,"rationale":"a \"reason\"\n","#,
                 r#""evidence":[{"quote":"日本","start":3,"end":9}],"raw":"{}","#,
                 r#""tokens":{"prompt":5,"cached":4,"forced":3,"generated":2},"milliseconds":1.235}"#,
@@ -319,11 +400,12 @@ pub(super) mod tests {
         };
         let failure = Record {
             item: "a".into(),
+            rubric: Some("r".into()),
             key: "k".into(),
             outcome: failure,
         };
         let line =
-            r#"{"item":"a","key":"k","failure":{"kind":"context_overflow","reason":"3 and 2"}}"#;
+            r#"{"item":"a","rubric":"r","key":"k","failure":{"kind":"context_overflow","reason":"3 and 2"}}"#;
         assert_eq!(failure.line(), format!("{line}\n"));
         for record in [record, failure] {
             assert_eq!(Row::parse(&record.line()), Ok(record.row()));

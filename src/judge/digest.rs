@@ -63,9 +63,18 @@ pub fn item(item: &Item) -> String {
         Some(passages) => digest.field("some").list(passages),
         None => digest.field("none"),
     };
-    digest
+    let digest = digest
         .optional(item.reference.as_deref())
-        .field(&item.answer)
+        .optional(item.answer.as_deref())
+        .optional(item.answer_b.as_deref());
+    let digest = match &item.answers {
+        Some(answers) => digest.field("some").list(answers),
+        None => digest.field("none"),
+    };
+    let json = |value: &Option<serde_json::Value>| value.as_ref().map(|value| value.to_string());
+    digest
+        .optional(json(&item.trajectory).as_deref())
+        .optional(json(&item.expected).as_deref())
         .hex()
 }
 

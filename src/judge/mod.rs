@@ -2,18 +2,27 @@
 //!
 //! Builds [`crate::ask::Ask`]s and reads [`crate::ask::Answer`]s. Knows no token, no tensor and no file of a run.
 
+pub mod details;
 pub mod digest;
 pub mod evaluation;
 pub mod formats;
 pub mod prompt;
+pub mod question;
 pub mod rubric;
 mod rubric_check;
 pub mod rubric_error;
 mod rubric_toml;
+pub mod rules;
+mod rules_toml;
+pub mod unjudged;
 pub mod verdict;
 
-pub use evaluation::{Evaluation, Step};
+pub use details::Details;
+pub use evaluation::{Evaluation, Format, Posed, Step};
+pub use formats::Manner;
 pub use formats::pointwise::{Mode, Pointwise};
+pub use prompt::PromptOrder;
 pub use rubric::Rubric;
 pub use rubric_error::RubricError;
-pub use verdict::{Quote, Verdict};
+pub use unjudged::Unjudged;
+pub use verdict::{Opinion, Quote, Reading, Verdict};

@@ -4,6 +4,7 @@
 
 use super::digest::Digest;
 use super::rubric_error::RubricError;
+use super::rules::{ClaimsRules, FormatName, PairwiseRules, TrajectoryRules};
 
 /// A field of an item that the judge may be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,15 +46,17 @@ pub enum Scale {
     Binary,
     /// Integer levels; the expected score is Σ s·p(s).
     Integer,
+    /// Any names; the expected score is Σ v·p over their values, where they have some.
+    Named,
 }
 
 /// One level of the scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// `pass`, `fail`, or an integer in decimal digits.
+    /// `pass`, `fail`, an integer in decimal digits, or a name.
     pub label: String,
-    /// What the level is worth: the integer, or 1 for `pass` and 0 for `fail`.
-    pub value: i64,
+    /// What the level is worth: the integer, or 1 for `pass` and 0 for `fail`; a name is worth what the rubric says, if it does.
+    pub value: Option<f64>,
     /// When an answer is on this level.
     pub description: String,
 }
@@ -126,6 +129,8 @@ pub struct Rubric {
     pub partial: Option<String>,
     /// What to do with refusals.
     pub refusals: Option<String>,
+    /// How it is judged.
+    pub format: FormatName,
     /// The fields that the judge is shown; the answer is always among them.
     pub shows: Vec<Shown>,
     /// The kind of the scale.
@@ -138,6 +143,14 @@ pub struct Rubric {
     pub decoding: DecodingSettings,
     /// A verdict with less label mass than this is marked, 0 to 1.
     pub mass_threshold: f64,
+    /// Its share of a score over several rubrics, where it has one.
+    pub weight: Option<f64>,
+    /// How two answers are compared.
+    pub pairwise: PairwiseRules,
+    /// How claims are checked.
+    pub claims: ClaimsRules,
+    /// How an agent's steps are judged.
+    pub trajectory: TrajectoryRules,
 }
 
 impl Rubric {
@@ -157,22 +170,23 @@ impl Rubric {
             .collect()
     }
 
-    /// The worth of each label, in the same order.
-    pub fn values(&self) -> Vec<f64> {
-        self.levels.iter().map(|level| level.value as f64).collect()
+    /// The worth of each label, in the same order; `None` where one of them has none.
+    pub fn values(&self) -> Option<Vec<f64>> {
+        self.levels.iter().map(|level| level.value).collect()
     }
 
-    /// The JSON key of the label: `verdict` for pass and fail, `score` for integers.
+    /// The JSON key of the label: `verdict` for pass and fail, `score` for integers, `label` for names.
     pub fn label_field(&self) -> &'static str {
         match self.scale {
             Scale::Binary => "verdict",
             Scale::Integer => "score",
+            Scale::Named => "label",
         }
     }
 
     /// Whether labels stand in JSON quotes.
     pub fn quoted(&self) -> bool {
-        self.scale == Scale::Binary
+        self.scale != Scale::Integer
     }
 
     /// sha256 in hex of all that the rubric says. Layout, comments and the order of keys in the file do not matter.
@@ -206,6 +220,8 @@ impl Rubric {
                 .list(&example.evidence)
                 .field(&example.label);
         }
+        // Only what the format reads, so that the digest of a rubric that says none of it is what it was before there was any.
+        digest = self.rules(digest);
         let decoding = &self.decoding;
         digest
             .field(decoding.temperature.to_le_bytes())
@@ -216,5 +232,24 @@ impl Rubric {
             .field((decoding.quote_chars as u64).to_le_bytes())
             .field(self.mass_threshold.to_le_bytes())
             .hex()
+    }
+
+    /// Adds what goes beyond levels and examples.
+    fn rules(&self, mut digest: Digest) -> Digest {
+        if self.scale == Scale::Named {
+            for level in &self.levels {
+                let value = level.value.map(|value| value.to_string());
+                digest = digest.optional(value.as_deref());
+            }
+        }
+        if self.format != FormatName::Pointwise {
+            digest = digest.field(self.format.name());
+        }
+        match self.format {
+            FormatName::Pointwise | FormatName::Classify | FormatName::Rag => digest,
+            FormatName::Pairwise | FormatName::Ranking => digest.field(format!("{:?}", self.pairwise)),
+            FormatName::Claims => digest.field(format!("{:?}", self.claims)),
+            FormatName::Trajectory => digest.field(format!("{:?}", self.trajectory)),
+        }
     }
 }

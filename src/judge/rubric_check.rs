@@ -1,8 +1,12 @@
 //! Refuses rubrics that read well but can't be judged by.
 
-use super::rubric::{Example, Rubric, Scale, Shown};
+use super::rubric::{Example, Level, Rubric, Scale, Shown};
+use super::rules::FormatName;
 use super::rubric_error::RubricError;
 use std::collections::HashMap;
+
+/// Longest name of a level, in bytes.
+const LONGEST_LABEL: usize = 40;
 
 /// Where the parts of a rubric stand in its file.
 #[derive(Default)]
@@ -29,7 +33,9 @@ pub fn check(mut rubric: Rubric, lines: &Lines) -> Result<Rubric, RubricError> {
         ));
     }
     shows(&rubric, lines)?;
-    levels(&mut rubric, lines)?;
+    if rubric.format != FormatName::Ranking {
+        levels(&mut rubric, lines)?;
+    }
     let mut ids = HashMap::new();
     for (example, line) in rubric.examples.iter().zip(&lines.examples) {
         if let Some(first) = ids.insert(example.id.as_str(), *line) {
@@ -44,6 +50,15 @@ pub fn check(mut rubric: Rubric, lines: &Lines) -> Result<Rubric, RubricError> {
             ));
         }
         check_example(&rubric, example, *line)?;
+    }
+    let bare = matches!(rubric.format, FormatName::Pointwise | FormatName::Classify);
+    if let (false, Some(line)) = (bare, lines.examples.first()) {
+        let format = rubric.format.name();
+        return Err(RubricError::new(
+            *line,
+            format!("the format {format} shows no examples"),
+            "leave [[example]] out",
+        ));
     }
     let decoding = &rubric.decoding;
     if !(0.0..=5.0).contains(&decoding.temperature) {
@@ -96,35 +111,10 @@ fn shows(rubric: &Rubric, lines: &Lines) -> Result<(), RubricError> {
 }
 
 fn levels(rubric: &mut Rubric, lines: &Lines) -> Result<(), RubricError> {
-    let mut first: HashMap<i64, usize> = HashMap::new();
+    let mut first: HashMap<String, usize> = HashMap::new();
     for (level, line) in rubric.levels.iter_mut().zip(&lines.levels) {
-        level.value = match (rubric.scale, level.label.as_str()) {
-            (Scale::Binary, "pass") => 1,
-            (Scale::Binary, "fail") => 0,
-            (Scale::Binary, other) => {
-                return Err(RubricError::unknown(
-                    *line,
-                    "level",
-                    other,
-                    &["pass", "fail"],
-                ));
-            }
-            (Scale::Integer, digits) => match digits.parse::<i64>() {
-                Ok(value) if (0..=1000).contains(&value) => value,
-                _ => {
-                    let problem = format!("level \"{digits}\" of an integer scale");
-                    return Err(RubricError::new(
-                        *line,
-                        problem,
-                        "use integers from 0 to 1000, or scale = \"binary\"",
-                    ));
-                }
-            },
-        };
-        if rubric.scale == Scale::Integer {
-            level.label = level.value.to_string();
-        }
-        if let Some(earlier) = first.insert(level.value, *line) {
+        level_value(rubric.scale, level, *line)?;
+        if let Some(earlier) = first.insert(level.label.clone(), *line) {
             let problem = format!(
                 "level {} was already described on line {earlier}",
                 level.label
@@ -138,8 +128,8 @@ fn levels(rubric: &mut Rubric, lines: &Lines) -> Result<(), RubricError> {
     }
     match rubric.scale {
         Scale::Binary => {
-            for (label, value) in [("pass", 1), ("fail", 0)] {
-                if !first.contains_key(&value) {
+            for label in ["pass", "fail"] {
+                if !first.contains_key(label) {
                     let mend =
                         format!("add [[level]] with label = \"{label}\" and description = \"…\"");
                     return Err(RubricError::new(
@@ -149,11 +139,13 @@ fn levels(rubric: &mut Rubric, lines: &Lines) -> Result<(), RubricError> {
                     ));
                 }
             }
-            rubric.levels.sort_by_key(|level| -level.value);
+            rubric.levels.sort_by_key(|level| level.label == "fail");
         }
         Scale::Integer => {
-            let values = (first.keys().min().copied(), first.keys().max().copied());
-            let (Some(least), Some(most)) = values else {
+            let number = |level: &Level| level.value.map_or(0, |value| value as i64);
+            rubric.levels.sort_by_key(number);
+            let mut numbers = rubric.levels.iter().map(number);
+            let Some(least) = numbers.next() else {
                 let mend = "add [[level]] with label = 1 and description = \"…\", and so on";
                 return Err(RubricError::new(
                     lines.scale,
@@ -161,7 +153,7 @@ fn levels(rubric: &mut Rubric, lines: &Lines) -> Result<(), RubricError> {
                     mend,
                 ));
             };
-            if least == most {
+            if rubric.levels.len() == 1 {
                 let problem = format!("the scale has level {least} alone");
                 return Err(RubricError::new(
                     lines.scale,
@@ -169,7 +161,7 @@ fn levels(rubric: &mut Rubric, lines: &Lines) -> Result<(), RubricError> {
                     "describe at least two levels",
                 ));
             }
-            if let Some(gap) = (least..=most).find(|value| !first.contains_key(value)) {
+            if let Some((gap, _)) = (least + 1..).zip(numbers).find(|(want, found)| want != found) {
                 let mend = format!("add [[level]] with label = {gap} and description = \"…\"");
                 return Err(RubricError::new(
                     lines.scale,
@@ -177,8 +169,71 @@ fn levels(rubric: &mut Rubric, lines: &Lines) -> Result<(), RubricError> {
                     mend,
                 ));
             }
-            rubric.levels.sort_by_key(|level| level.value);
         }
+        Scale::Named if rubric.levels.len() < 2 => {
+            return Err(RubricError::new(
+                lines.scale,
+                "there are fewer than two labels to choose from",
+                "add [[level]] with label = \"…\" and description = \"…\"",
+            ));
+        }
+        Scale::Named => {
+            let valued = rubric.levels.iter().filter(|level| level.value.is_some());
+            if ![0, rubric.levels.len()].contains(&valued.count()) {
+                return Err(RubricError::new(
+                    lines.scale,
+                    "some labels have a value and others have none",
+                    "give every [[level]] a value = …, or none",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives a level its value, and the label of an integer its usual digits.
+fn level_value(scale: Scale, level: &mut Level, line: usize) -> Result<(), RubricError> {
+    if scale != Scale::Named && level.value.is_some() {
+        return Err(RubricError::new(
+            line,
+            format!("level {} has a value of its own", level.label),
+            "leave the value out: it follows from the label; or use scale = \"named\"",
+        ));
+    }
+    match (scale, level.label.as_str()) {
+        (Scale::Binary, "pass") => level.value = Some(1.0),
+        (Scale::Binary, "fail") => level.value = Some(0.0),
+        (Scale::Binary, other) => {
+            return Err(RubricError::unknown(
+                line,
+                "level",
+                other,
+                &["pass", "fail"],
+            ));
+        }
+        (Scale::Integer, digits) => match digits.parse::<i64>() {
+            Ok(value) if (0..=1000).contains(&value) => {
+                level.label = value.to_string();
+                level.value = Some(value as f64);
+            }
+            _ => {
+                let problem = format!("level \"{digits}\" of an integer scale");
+                return Err(RubricError::new(
+                    line,
+                    problem,
+                    "use integers from 0 to 1000, or scale = \"binary\"",
+                ));
+            }
+        },
+        // A readout of labels follows all ways to spell them, whose number doubles with every byte.
+        (Scale::Named, name) if name.len() > LONGEST_LABEL || name.trim() != name => {
+            return Err(RubricError::new(
+                line,
+                format!("the label \"{}\"", name.chars().take(40).collect::<String>()),
+                format!("use up to {LONGEST_LABEL} bytes, without blanks at the ends"),
+            ));
+        }
+        (Scale::Named, _) => (),
     }
     Ok(())
 }

@@ -3,11 +3,18 @@
 use super::rubric::{DecodingSettings, Example, Level, Rubric, Scale, Shown};
 use super::rubric_check::{self, Lines};
 use super::rubric_error::RubricError;
+use super::rules::FormatName;
+use super::rules_toml;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 18] = [
+    "format",
+    "weight",
+    "pairwise",
+    "claims",
+    "trajectory",
     "id",
     "version",
     "criterion",
@@ -22,7 +29,7 @@ const KEYS: [&str; 13] = [
     "decoding",
     "mass_threshold",
 ];
-const LEVEL_KEYS: [&str; 2] = ["label", "description"];
+const LEVEL_KEYS: [&str; 3] = ["label", "description", "value"];
 const EXAMPLE_KEYS: [&str; 8] = [
     "id",
     "input",
@@ -62,19 +69,19 @@ pub fn parse(text: &str) -> Result<Rubric, RubricError> {
     };
     root.known(&KEYS)?;
 
+    let format = match root.word("format", &FormatName::ALL.map(FormatName::name))? {
+        Some(name) => FormatName::ALL
+            .into_iter()
+            .find(|format| format.name() == name)
+            .unwrap_or_default(),
+        None => FormatName::default(),
+    };
     let scale_line = root.line_of("scale");
-    let scale = match root.text("scale")?.as_deref() {
-        Some("binary") => Scale::Binary,
-        Some("integer") => Scale::Integer,
-        Some(other) => {
-            return Err(RubricError::unknown(
-                scale_line,
-                "scale",
-                other,
-                &["binary", "integer"],
-            ));
-        }
-        None => return Err(root.missing("scale", "add scale = \"binary\" or scale = \"integer\"")),
+    let scale = match root.word("scale", &["binary", "integer", "named"])? {
+        Some("binary") => Some(Scale::Binary),
+        Some("integer") => Some(Scale::Integer),
+        Some(_) => Some(Scale::Named),
+        None => None,
     };
     let mut lines = Lines {
         scale: scale_line,
@@ -85,6 +92,10 @@ pub fn parse(text: &str) -> Result<Rubric, RubricError> {
         lines.levels.push(table.line);
         levels.push(level(&table)?);
     }
+    let pairwise = rules_toml::pairwise(&root)?;
+    let scale = rules_toml::levels(&root, format, scale, &pairwise, &mut levels)?;
+    // Levels that a format brings itself stand nowhere.
+    lines.levels.resize(levels.len(), scale_line);
     let mut examples = Vec::new();
     for table in root.tables("example")? {
         lines.examples.push(table.line);
@@ -124,12 +135,17 @@ pub fn parse(text: &str) -> Result<Rubric, RubricError> {
         ignore,
         partial: root.text("partial")?,
         refusals: root.text("refusals")?,
+        format,
         shows,
         scale,
         levels,
         examples,
         decoding,
         mass_threshold: root.number("mass_threshold")?.unwrap_or(0.5),
+        weight: rules_toml::weight(&root)?,
+        pairwise,
+        claims: rules_toml::claims(&root)?,
+        trajectory: rules_toml::trajectory(&root)?,
     };
     rubric_check::check(rubric, &lines)
 }
@@ -148,7 +164,7 @@ fn level(table: &Table<'_>) -> Result<Level, RubricError> {
     }
     Ok(Level {
         label,
-        value: 0,
+        value: table.number("value")?,
         description,
     })
 }
@@ -187,13 +203,8 @@ fn decoding(root: &Table<'_>) -> Result<(DecodingSettings, usize), RubricError> 
         ("quote_chars", &mut settings.quote_chars, 8, 2_000),
     ];
     for (key, place, least, most) in counts {
-        if let Some(value) = table.number(key)? {
-            if value.fract() != 0.0 || value < least as f64 || value > most as f64 {
-                let problem = format!("{key} is {value}");
-                let mend = format!("use an integer from {least} to {most}");
-                return Err(RubricError::new(table.line_of(key), problem, mend));
-            }
-            *place = value as usize;
+        if let Some(value) = table.count(key, least, most)? {
+            *place = value;
         }
     }
     Ok((settings, table.line))
@@ -213,16 +224,16 @@ impl Source<'_> {
 }
 
 /// A table and where it stands.
-struct Table<'a> {
+pub(super) struct Table<'a> {
     source: Source<'a>,
     table: &'a DeTable<'a>,
-    line: usize,
+    pub(super) line: usize,
     place: &'static str,
 }
 
 impl<'a> Table<'a> {
     /// Refuses any key that is not in `known`.
-    fn known(&self, known: &[&str]) -> Result<(), RubricError> {
+    pub(super) fn known(&self, known: &[&str]) -> Result<(), RubricError> {
         for (key, _) in self.table.iter() {
             if !known.contains(&key.get_ref().as_ref()) {
                 let what = if self.place.is_empty() {
@@ -245,18 +256,83 @@ impl<'a> Table<'a> {
         self.table.get(key)
     }
 
-    fn line_of(&self, key: &str) -> usize {
+    pub(super) fn line_of(&self, key: &str) -> usize {
         let found = self.table.iter().find(|(name, _)| name.get_ref() == key);
         found.map_or(self.line, |(name, _)| self.source.line(name.span()))
     }
 
-    fn missing(&self, key: &str, mend: &str) -> RubricError {
+    pub(super) fn missing(&self, key: &str, mend: &str) -> RubricError {
         let place = if self.place.is_empty() {
             "the rubric"
         } else {
             self.place
         };
         RubricError::new(self.line, format!("{place} has no \"{key}\""), mend)
+    }
+
+    /// One of these words.
+    pub(super) fn word(
+        &self,
+        key: &str,
+        known: &[&'static str],
+    ) -> Result<Option<&'static str>, RubricError> {
+        let Some(word) = self.text(key)? else {
+            return Ok(None);
+        };
+        match known.iter().find(|name| **name == word) {
+            Some(name) => Ok(Some(name)),
+            None => Err(RubricError::unknown(self.line_of(key), key, &word, known)),
+        }
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, RubricError> {
+        match self.find(key) {
+            None => Ok(None),
+            Some(value) => match value.get_ref() {
+                DeValue::Boolean(flag) => Ok(Some(*flag)),
+                _ => Err(self.wrong(key, value, "true or false")),
+            },
+        }
+    }
+
+    /// An integer from `least` to `most`.
+    pub(super) fn count(
+        &self,
+        key: &str,
+        least: usize,
+        most: usize,
+    ) -> Result<Option<usize>, RubricError> {
+        match self.number(key)? {
+            None => Ok(None),
+            Some(value)
+                if value.fract() == 0.0 && value >= least as f64 && value <= most as f64 =>
+            {
+                Ok(Some(value as usize))
+            }
+            Some(value) => Err(RubricError::new(
+                self.line_of(key),
+                format!("{key} is {value}"),
+                format!("use an integer from {least} to {most}"),
+            )),
+        }
+    }
+
+    /// A number from `least` to `most`.
+    pub(super) fn within(
+        &self,
+        key: &str,
+        least: f64,
+        most: f64,
+    ) -> Result<Option<f64>, RubricError> {
+        match self.number(key)? {
+            Some(value) if !(least..=most).contains(&value) => Err(RubricError::new(
+                self.line_of(key),
+                format!("{key} is {value}"),
+                format!("use a number from {least} to {most}"),
+            )),
+            other => Ok(other),
+        }
     }
 
     fn wrong(&self, key: &str, value: &Spanned<DeValue<'_>>, want: &str) -> RubricError {
@@ -269,7 +345,7 @@ impl<'a> Table<'a> {
     }
 
     /// A text; an integer is read as its digits, so that `label = 3` and `version = 1` work.
-    fn text(&self, key: &str) -> Result<Option<String>, RubricError> {
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>, RubricError> {
         let Some(value) = self.find(key) else {
             return Ok(None);
         };
@@ -282,7 +358,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn required(&self, key: &str, mend: &str) -> Result<String, RubricError> {
+    pub(super) fn required(&self, key: &str, mend: &str) -> Result<String, RubricError> {
         let text = self.text(key)?.ok_or_else(|| self.missing(key, mend))?;
         if text.trim().is_empty() && key != "answer" {
             return Err(RubricError::new(
@@ -295,7 +371,7 @@ impl<'a> Table<'a> {
     }
 
     /// A list of texts with their lines; one text alone is a list of one.
-    fn texts(&self, key: &str) -> Result<Option<Vec<(usize, String)>>, RubricError> {
+    pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<(usize, String)>>, RubricError> {
         let Some(value) = self.find(key) else {
             return Ok(None);
         };
@@ -313,7 +389,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn number(&self, key: &str) -> Result<Option<f64>, RubricError> {
+    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, RubricError> {
         let Some(value) = self.find(key) else {
             return Ok(None);
         };
@@ -328,7 +404,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn sub(&self, key: &'static str) -> Result<Option<Table<'a>>, RubricError> {
+    pub(super) fn sub(&self, key: &'static str) -> Result<Option<Table<'a>>, RubricError> {
         let Some(value) = self.find(key) else {
             return Ok(None);
         };
@@ -343,7 +419,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn tables(&self, key: &'static str) -> Result<Vec<Table<'a>>, RubricError> {
+    pub(super) fn tables(&self, key: &'static str) -> Result<Vec<Table<'a>>, RubricError> {
         let Some(value) = self.find(key) else {
             return Ok(Vec::new());
         };

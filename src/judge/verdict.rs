@@ -1,9 +1,11 @@
-//! A verdict: what the judge decided about one item, with its evidence.
+//! A verdict: what was decided about one item, with its evidence, and the single opinions that verdicts are made of.
 
-use crate::ask::TokenCounts;
+use super::details::Details;
+use crate::ask::{Answer, TokenCounts};
+use serde::{Deserialize, Serialize};
 
 /// A verbatim passage of the judged answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quote {
     /// The passage.
     pub quote: String,
@@ -48,14 +50,11 @@ impl Quote {
     }
 }
 
-/// What the judge decided about one item.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
-    /// The most probable label.
-    pub label: String,
-    /// Σ s·p(s) for integer levels, the probability of `pass` for a binary scale.
-    pub expected: f64,
+/// What the judge's own probabilities say at a label position.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reading {
     /// Each label and its probability, renormalised over the labels, in the rubric's order.
+    #[serde(with = "as_map")]
     pub distribution: Vec<(String, f64)>,
     /// The full-softmax probability that lay on any label.
     pub mass: f64,
@@ -65,16 +64,150 @@ pub struct Verdict {
     pub entropy: f64,
     /// How far the most probable label is ahead of the second.
     pub margin: f64,
-    /// Why, in the judge's words; `None` where the mode asks for none.
+}
+
+impl Reading {
+    /// The probability of a label; 0 where it is none.
+    pub fn probability(&self, label: &str) -> f64 {
+        let found = self.distribution.iter().find(|(name, _)| name == label);
+        found.map_or(0.0, |(_, probability)| *probability)
+    }
+}
+
+/// One answer of the judge: a label with the reading behind it, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Opinion {
+    /// The most probable label.
+    pub label: String,
+    /// Σ s·p(s) over the labels' values; `None` where labels have none.
+    pub expected: Option<f64>,
+    /// What the label rests on.
+    #[serde(flatten)]
+    pub reading: Reading,
+    /// Why, in the judge's words; `None` where none was asked for.
     pub rationale: Option<String>,
-    /// Passages of the answer that the judge rests on.
+    /// Passages of the judged text that the judge rests on.
+    #[serde(default)]
     pub evidence: Vec<Quote>,
     /// The judge's whole output.
     pub raw: String,
+}
+
+/// What was decided about one item.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// The label.
+    pub label: String,
+    /// Its expected value: Σ s·p(s) for levels, the probability of `pass` or of `A`, a fraction of claims; `None` where labels have no values.
+    pub expected: Option<f64>,
+    /// What the label was read from; `None` where no single reading stands behind it.
+    pub reading: Option<Reading>,
+    /// Why, in the judge's words; `None` where none was asked for.
+    pub rationale: Option<String>,
+    /// Passages of the answer that the judge rests on.
+    pub evidence: Vec<Quote>,
+    /// The judge's whole output, where there was one.
+    pub raw: Option<String>,
+    /// What the verdict was made of, where it is more than one opinion.
+    pub details: Option<Details>,
     /// Where the tokens came from, over all asks of this item.
     pub tokens: TokenCounts,
     /// Wall time over all asks of this item, in milliseconds.
     pub milliseconds: f64,
+}
+
+/// What all asks of an item took together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Where the tokens came from.
+    pub tokens: TokenCounts,
+    /// Wall time in milliseconds.
+    pub milliseconds: f64,
+}
+
+impl Cost {
+    /// Adds what one answer took.
+    pub fn add(&mut self, answer: &Answer) {
+        self.tokens.prompt += answer.tokens.prompt;
+        self.tokens.cached += answer.tokens.cached;
+        self.tokens.forced += answer.tokens.forced;
+        self.tokens.generated += answer.tokens.generated;
+        self.milliseconds += answer.milliseconds;
+    }
+
+    /// What these answers took.
+    pub fn of<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> Cost {
+        let mut cost = Cost::default();
+        answers.into_iter().for_each(|answer| cost.add(answer));
+        cost
+    }
+}
+
+impl Verdict {
+    /// The verdict that one opinion makes.
+    pub fn of(opinion: Opinion, cost: Cost) -> Verdict {
+        Verdict {
+            label: opinion.label,
+            expected: opinion.expected,
+            reading: Some(opinion.reading),
+            rationale: opinion.rationale,
+            evidence: opinion.evidence,
+            raw: Some(opinion.raw),
+            details: None,
+            tokens: cost.tokens,
+            milliseconds: cost.milliseconds,
+        }
+    }
+
+    /// A verdict that rests on its details.
+    pub fn made(label: &str, expected: Option<f64>, details: Details, cost: Cost) -> Verdict {
+        Verdict {
+            label: label.to_string(),
+            expected,
+            reading: None,
+            rationale: None,
+            evidence: Vec::new(),
+            raw: None,
+            details: Some(details),
+            tokens: cost.tokens,
+            milliseconds: cost.milliseconds,
+        }
+    }
+}
+
+/// A list of names and numbers as one JSON object, in its order.
+mod as_map {
+    use serde::de::{Deserializer, MapAccess, Visitor};
+    use serde::ser::{SerializeMap as _, Serializer};
+    use std::fmt;
+
+    pub fn serialize<S: Serializer>(pairs: &[(String, f64)], to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(Some(pairs.len()))?;
+        for (name, value) in pairs {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<(String, f64)>, D::Error> {
+        struct Pairs;
+        impl<'a> Visitor<'a> for Pairs {
+            type Value = Vec<(String, f64)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of numbers")
+            }
+
+            fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(pairs)
+            }
+        }
+        from.deserialize_map(Pairs)
+    }
 }
 
 #[cfg(test)]

@@ -103,14 +103,17 @@ impl Keep {
 /// What decides the bits of a prefix's pages, and which prompts begin with it.
 fn key(description: &RunDescription) -> Key {
     let settings = &description.settings;
+    let rubrics = description.rubrics.iter();
+    let rubrics: Vec<&str> = rubrics
+        .flat_map(|rubric| [rubric.prompt_digest.as_str(), rubric.digest.as_str()])
+        .collect();
     Digest::new("assize prefix")
         .field(assize_kernels::ARITHMETIC.to_le_bytes())
         .field(&description.assize)
         .list(&description.model.sha256)
         .field(&description.tokenizer_digest)
         .field(&description.template_digest)
-        .field(&description.prompt_digest)
-        .field(&description.rubric.digest)
+        .list(&rubrics)
         .field(&description.device)
         .field(&settings.mode)
         .field(settings.exact.to_string())

@@ -1,6 +1,6 @@
-//! The loop above the engine: items become evaluations, their asks go to the answerer, and what is settled is written.
+//! The loop above the engine: items become evaluations, their asks go to the answerers, and what is settled is written.
 //!
-//! A bounded window of evaluations is open at a time, so that batches stay full. What is kept of a settled item is its key and
+//! Each item is evaluated once under each rubric. A bounded window of evaluations is open at a time, so that batches stay full. What is kept of a settled item is its key and
 //! its row of the table, not its text.
 //! Knows no model and no terminal.
 
@@ -8,7 +8,7 @@ use super::feed::Fed;
 use super::profile::{IDLE_TIME, JOURNAL_TIME};
 use crate::ask::{Answer, Answerer, Failure, Progress, Ticket};
 use crate::journal::{FailureKind, Journal, JournalError, Outcome, Record, RunDescription};
-use crate::judge::{Evaluation, Pointwise, Step, Verdict, digest};
+use crate::judge::{Evaluation, Format, Posed, Step, Unjudged, Verdict, digest};
 use crate::trace::{Item, ItemError};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -36,10 +36,10 @@ pub enum PipelineError {
 
 /// What a run needs besides its items.
 pub struct Pipeline<'a> {
-    /// Answers the asks.
-    pub answerer: &'a mut dyn Answerer,
-    /// Poses and rules.
-    pub format: Arc<Pointwise>,
+    /// The judges: question by question it is said which is asked.
+    pub answerers: Vec<&'a mut dyn Answerer>,
+    /// Pose and rule, in the order of the description's rubrics.
+    pub formats: Vec<Arc<dyn Format>>,
     /// What is run: gives the keys.
     pub description: &'a RunDescription,
     /// Where it is written.
@@ -69,7 +69,7 @@ pub struct Run {
     pub open: usize,
     /// Whether the run was interrupted.
     pub interrupted: bool,
-    /// The engine's counters.
+    /// The engines' counters.
     pub progress: Progress,
 }
 
@@ -83,9 +83,23 @@ impl Run {
 /// How long a run that has nothing to do waits for its source.
 const IDLE: Duration = Duration::from_millis(10);
 
+/// An evaluation that owes answers.
 struct Open {
-    evaluation: Evaluation,
+    evaluation: Box<dyn Evaluation>,
+    item: String,
+    rubric: String,
     key: String,
+}
+
+/// What is in flight.
+#[derive(Default)]
+struct Flight {
+    /// Evaluations by number.
+    open: HashMap<u64, Open>,
+    /// The question of each ticket: evaluation and slot.
+    asked: HashMap<Ticket, (u64, usize)>,
+    evaluations: u64,
+    tickets: Ticket,
 }
 
 impl Pipeline<'_> {
@@ -100,9 +114,8 @@ impl Pipeline<'_> {
     ) -> Result<Run, PipelineError> {
         let mut items = items.fuse();
         let mut run = Run::default();
-        let mut open: HashMap<Ticket, Open> = HashMap::new();
+        let mut flight = Flight::default();
         let mut keys = HashSet::new();
-        let mut ticket: Ticket = 0;
         let (mut ended, mut refused, mut deadline) = (false, None, None);
         loop {
             if deadline.is_none() && self.interrupt.load(Ordering::SeqCst) {
@@ -112,7 +125,7 @@ impl Pipeline<'_> {
             while !ended
                 && deadline.is_none()
                 && refused.is_none()
-                && open.len() < self.window.max(1)
+                && flight.open.len() < self.window.max(1)
             {
                 let item = match items.next() {
                     Some(Fed::Item(item)) => item,
@@ -122,52 +135,28 @@ impl Pipeline<'_> {
                         break;
                     }
                 };
-                let key = self.description.key(&match &item {
-                    Ok(item) => digest::item(item),
-                    Err(error) => digest::bad_line(error),
-                });
-                if !keys.insert(key.clone()) {
-                    continue;
-                }
-                run.keys.push(key.clone());
-                if self.journal.settled(&key) && !self.strict_failure(&item) {
-                    run.resumed += 1;
-                    continue;
-                }
-                refused = self.begin(item, key, &mut ticket, &mut open, &mut run)?;
+                refused = self.take(item, &mut keys, &mut flight, &mut run)?;
             }
-            if open.is_empty() && (ended || refused.is_some())
+            let nothing = flight.open.is_empty();
+            if nothing && (ended || refused.is_some() || deadline.is_some())
                 || deadline.is_some_and(|end| Instant::now() >= end)
             {
                 break;
             }
-            if open.is_empty() && deadline.is_some() {
-                break;
-            }
-            if open.is_empty() {
+            if nothing {
                 let _span = IDLE_TIME.span();
                 std::thread::sleep(IDLE);
                 continue;
             }
-            let settled = self.answerer.step();
-            run.progress = self.answerer.progress();
-            if settled.is_empty()
-                && !open.is_empty()
-                && run.progress.waiting + run.progress.running == 0
-            {
-                return Err(PipelineError::Lost(open.len()));
-            }
-            for (ticket, result) in settled {
-                self.settle(ticket, result, &mut open, &mut run)?;
-            }
-            run.open = open.len();
+            self.step(&mut flight, &mut run)?;
+            run.open = flight.open.len();
             watch(&run);
         }
-        run.open = open.len();
+        run.open = flight.open.len();
         if let Some(error) = refused {
             return Err(error);
         }
-        if !run.interrupted || ended && open.is_empty() {
+        if !run.interrupted || ended && flight.open.is_empty() {
             run.interrupted = false;
             let _span = JOURNAL_TIME.span();
             self.journal.finish(&run.keys)?;
@@ -175,111 +164,181 @@ impl Pipeline<'_> {
         Ok(run)
     }
 
+    /// Lets every judge do one unit of work.
+    fn step(&mut self, flight: &mut Flight, run: &mut Run) -> Result<(), PipelineError> {
+        let mut progress = Progress::default();
+        let mut all = Vec::new();
+        for answerer in &mut self.answerers {
+            all.extend(answerer.step());
+            add(&mut progress, answerer.progress());
+        }
+        run.progress = progress;
+        if all.is_empty() && progress.waiting + progress.running == 0 {
+            return Err(PipelineError::Lost(flight.open.len()));
+        }
+        for (ticket, result) in all {
+            self.settle(ticket, result, flight, run)?;
+        }
+        Ok(())
+    }
+
     /// A bad line stops a strict run even where an earlier, lenient run has written it down.
     fn strict_failure(&self, item: &Result<Item, ItemError>) -> bool {
         self.strict && item.is_err()
     }
 
-    /// Opens an evaluation, or settles it at once. Returns what stops a strict run.
-    fn begin(
+    /// Takes an item in: opens its evaluations, or settles them at once. Returns what stops a strict run.
+    fn take(
         &mut self,
         item: Result<Item, ItemError>,
-        key: String,
-        ticket: &mut Ticket,
-        open: &mut HashMap<Ticket, Open>,
+        keys: &mut HashSet<String>,
+        flight: &mut Flight,
         run: &mut Run,
     ) -> Result<Option<PipelineError>, PipelineError> {
-        let item = match item {
-            Ok(item) => item,
-            Err(error) if self.strict => {
-                return Ok(Some(PipelineError::Strict {
-                    message: error.to_string(),
-                    hint: error.hint(),
-                }));
+        // Whether the key is new; where an earlier process has settled it, that is all there is to do.
+        let mut fresh = |key: &String, pipeline: &Self, run: &mut Run, strict: bool| {
+            if !keys.insert(key.clone()) {
+                return false;
             }
+            run.keys.push(key.clone());
+            let settled = pipeline.journal.settled(key) && !strict;
+            run.resumed += usize::from(settled);
+            !settled
+        };
+        let strict = self.strict_failure(&item);
+        let item = match item {
+            Ok(item) => Arc::new(item),
             Err(error) => {
-                let reason = format!("{error}; {}", error.hint());
-                let outcome = Outcome::Failure {
-                    kind: FailureKind::Input,
-                    reason,
+                let key = self.description.line_key(&digest::bad_line(&error));
+                return match fresh(&key, self, run, strict) {
+                    true => self.bad_line(error, key, run),
+                    false => Ok(None),
                 };
-                self.write(
-                    Record {
-                        item: error.name,
-                        key,
-                        outcome,
-                    },
-                    run,
-                )?;
-                return Ok(None);
             }
         };
-        let (evaluation, step) = Evaluation::begin(self.format.clone(), item);
-        match step {
-            Step::Ask(ask) => {
-                *ticket += 1;
-                open.insert(*ticket, Open { evaluation, key });
-                self.answerer.submit(*ticket, *ask);
+        let digest = digest::item(&item);
+        for (format, rubric) in self.formats.clone().into_iter().zip(&self.description.rubrics) {
+            let key = self.description.key(rubric, &digest);
+            if !fresh(&key, self, run, strict) {
+                continue;
             }
-            Step::Settled(outcome) => {
-                if let (true, Err(failure)) = (self.strict, outcome.as_ref()) {
-                    let hint =
-                        "give the item what the rubric shows, or map it with --map".to_string();
-                    return Ok(Some(PipelineError::Strict {
-                        message: failure.to_string(),
-                        hint,
-                    }));
+            let rubric = rubric.id.clone();
+            let (evaluation, step) = format.begin(item.clone());
+            let open = Open {
+                evaluation,
+                item: item.name.clone(),
+                rubric,
+                key,
+            };
+            match step {
+                Step::Ask(posed) => {
+                    flight.evaluations += 1;
+                    let number = flight.evaluations;
+                    flight.open.insert(number, open);
+                    self.submit(number, posed, flight);
                 }
-                self.record(evaluation.item().name.clone(), key, *outcome, run)?;
+                Step::Settled(outcome) => {
+                    if let (true, Err(unjudged)) = (self.strict, outcome.as_ref()) {
+                        let hint = "give the item what the rubric shows, or map it with --map";
+                        return Ok(Some(PipelineError::Strict {
+                            message: unjudged.to_string(),
+                            hint: hint.to_string(),
+                        }));
+                    }
+                    self.record(open, *outcome, run)?;
+                }
             }
         }
         Ok(None)
+    }
+
+    fn bad_line(
+        &mut self,
+        error: ItemError,
+        key: String,
+        run: &mut Run,
+    ) -> Result<Option<PipelineError>, PipelineError> {
+        if self.strict {
+            return Ok(Some(PipelineError::Strict {
+                message: error.to_string(),
+                hint: error.hint(),
+            }));
+        }
+        let reason = format!("{error}; {}", error.hint());
+        let record = Record {
+            item: error.name,
+            rubric: None,
+            key,
+            outcome: Outcome::Failure {
+                kind: FailureKind::Input,
+                reason,
+            },
+        };
+        self.write(record, run)?;
+        Ok(None)
+    }
+
+    fn submit(&mut self, evaluation: u64, posed: Vec<Posed>, flight: &mut Flight) {
+        let last = self.answerers.len().saturating_sub(1);
+        for Posed { slot, judge, ask } in posed {
+            flight.tickets += 1;
+            flight.asked.insert(flight.tickets, (evaluation, slot));
+            if let Some(answerer) = self.answerers.get_mut(judge.min(last)) {
+                answerer.submit(flight.tickets, ask);
+            }
+        }
     }
 
     fn settle(
         &mut self,
         ticket: Ticket,
         result: Result<Answer, Failure>,
-        open: &mut HashMap<Ticket, Open>,
+        flight: &mut Flight,
         run: &mut Run,
     ) -> Result<(), PipelineError> {
-        let Some(mut entry) = open.remove(&ticket) else {
+        let Some((number, slot)) = flight.asked.remove(&ticket) else {
             return Ok(());
         };
-        match entry.evaluation.answer(result) {
-            Step::Ask(ask) => {
-                self.answerer.submit(ticket, *ask);
-                open.insert(ticket, entry);
+        let Some(open) = flight.open.get_mut(&number) else {
+            // Its evaluation was settled without it.
+            return Ok(());
+        };
+        match open.evaluation.answer(slot, result) {
+            Step::Ask(posed) => {
+                self.submit(number, posed, flight);
                 Ok(())
             }
-            Step::Settled(outcome) => self.record(
-                entry.evaluation.item().name.clone(),
-                entry.key,
-                *outcome,
-                run,
-            ),
+            Step::Settled(outcome) => match flight.open.remove(&number) {
+                Some(open) => self.record(open, *outcome, run),
+                None => Ok(()),
+            },
         }
     }
 
     fn record(
         &mut self,
-        item: String,
-        key: String,
-        outcome: Result<Verdict, Failure>,
+        open: Open,
+        outcome: Result<Verdict, Unjudged>,
         run: &mut Run,
     ) -> Result<(), PipelineError> {
         let outcome = match outcome {
             Ok(verdict) => Outcome::Verdict(Box::new(verdict)),
-            Err(failure) => match FailureKind::of(&failure) {
+            Err(unjudged) => match FailureKind::of(&unjudged) {
                 Some(kind) => Outcome::Failure {
                     kind,
-                    reason: failure.to_string(),
+                    reason: unjudged.to_string(),
                 },
                 // An interrupted item is as if it had not been asked.
                 None => return Ok(()),
             },
         };
-        self.write(Record { item, key, outcome }, run)
+        let record = Record {
+            item: open.item,
+            rubric: Some(open.rubric),
+            key: open.key,
+            outcome,
+        };
+        self.write(record, run)
     }
 
     fn write(&mut self, record: Record, run: &mut Run) -> Result<(), PipelineError> {
@@ -292,4 +351,13 @@ impl Pipeline<'_> {
         }
         Ok(())
     }
+}
+
+fn add(sum: &mut Progress, more: Progress) {
+    sum.waiting += more.waiting;
+    sum.running += more.running;
+    sum.prompt_tokens += more.prompt_tokens;
+    sum.cached_tokens += more.cached_tokens;
+    sum.forced_tokens += more.forced_tokens;
+    sum.generated_tokens += more.generated_tokens;
 }

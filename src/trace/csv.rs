@@ -1,7 +1,7 @@
 //! CSV: one item a row, the columns named by the header.
 //!
 //! Cells become strings of a JSON object, so that mapping and reading are the same for every format. An empty cell is an
-//! absent field, except for the answer, which may be empty.
+//! absent field, except for the answers, which may be empty.
 
 use super::fault::Fault;
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ pub struct Rows<R> {
     carriage: Arc<OnceLock<bool>>,
     max_row: usize,
     header: Option<Vec<String>>,
-    answer: String,
+    may_be_empty: [String; 2],
     ended: bool,
 }
 
@@ -25,8 +25,9 @@ const READ_AHEAD: usize = 1 << 20;
 
 impl<R: Read> Rows<R> {
     /// Reads from `reader`; a row over about `max_row` bytes ends the file with a fault, since no reader can tell where a
-    /// runaway quote should have ended. `answer` is the column that may be empty.
-    pub fn new(reader: R, max_row: usize, answer: &str) -> Self {
+    /// runaway quote should have ended. `may_be_empty` names the columns in which an
+    /// empty cell is an empty text.
+    pub fn new(reader: R, max_row: usize, may_be_empty: [&str; 2]) -> Self {
         let left = Arc::new(AtomicUsize::new(max_row + READ_AHEAD));
         let carriage = Arc::new(OnceLock::new());
         let bounded = Bounded {
@@ -45,7 +46,7 @@ impl<R: Read> Rows<R> {
             carriage,
             max_row,
             header: None,
-            answer: answer.to_string(),
+            may_be_empty: may_be_empty.map(String::from),
             ended: false,
         }
     }
@@ -85,7 +86,7 @@ impl<R: Read> Rows<R> {
             });
         }
         let pairs = header.iter().zip(cells);
-        let kept = pairs.filter(|(name, cell)| !cell.is_empty() || **name == self.answer);
+        let kept = pairs.filter(|(name, cell)| !cell.is_empty() || self.may_be_empty.contains(name));
         Ok(kept
             .map(|(name, cell)| (name.clone(), Value::String(cell)))
             .collect())
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
 
     fn check(text: &[u8], want: &[(u64, Result<&str, &str>)]) {
-        let found: Vec<(u64, Result<String, String>)> = Rows::new(text, 100, "answer")
+        let found: Vec<(u64, Result<String, String>)> = Rows::new(text, 100, ["answer", "answer_b"])
             .map(|(line, result)| {
                 let shown = result.map(|object| Value::Object(object).to_string());
                 (line, shown.map_err(|fault| fault.to_string()))

@@ -6,12 +6,17 @@ use super::fault::Fault;
 use serde_json::{Map, Value};
 
 /// The fields of an item, by the names that `--map` takes.
-pub const FIELDS: [&str; 7] = [
+pub const FIELDS: [&str; 12] = [
     "id",
     "input",
     "context",
     "answer",
+    "answer_b",
+    "answers",
     "reference",
+    "trajectory",
+    "expected",
+    "generator",
     "label",
     "metadata",
 ];
@@ -29,10 +34,20 @@ pub struct Item {
     pub input: Option<String>,
     /// Passages that it had before it; `None` where the trace says nothing about context.
     pub context: Option<Vec<String>>,
-    /// What it answered; may be empty.
-    pub answer: String,
+    /// What it answered; may be empty. Absent where the item brings several answers, or the steps of an agent, instead.
+    pub answer: Option<String>,
+    /// What another system answered, where two are compared.
+    pub answer_b: Option<String>,
+    /// What several systems answered, where they are ranked.
+    pub answers: Option<Vec<String>>,
     /// A right answer.
     pub reference: Option<String>,
+    /// The steps of an agent, as they were logged.
+    pub trajectory: Option<Value>,
+    /// The steps that the agent should have taken.
+    pub expected: Option<Value>,
+    /// The model, or family of models, that made the answer.
+    pub generator: Option<String>,
     /// A human's or another judge's label.
     pub label: Option<String>,
     /// Anything else that travels with the item.
@@ -47,7 +62,7 @@ pub enum MapError {
     Form(String),
     /// No such field.
     #[error(
-        "\"{0}\" is no field of an item; the fields are id, input, context, answer, reference, label, metadata"
+        "\"{0}\" is no field of an item; the fields are {fields}", fields = FIELDS.join(", ")
     )]
     Field(String),
     /// The field was mapped twice.
@@ -115,36 +130,32 @@ impl FieldMap {
             }
             _ => text("answer")?,
         };
-        let answer = answer.ok_or_else(|| Fault::NoField {
-            field: "answer",
-            looked_for: self.path("answer").to_string(),
-            present: object
-                .keys()
-                .take(8)
-                .map(|key| key.chars().take(40).collect())
-                .collect(),
-        })?;
-        let context = match self.find(object, "context") {
-            None | Some(Value::Null) => None,
-            Some(Value::Array(passages)) => {
-                let read = |value: &Value| {
-                    scalar(value).ok_or(Fault::NotText {
-                        field: "context",
-                        found: kind(value),
-                    })
-                };
-                Some(passages.iter().map(read).collect::<Result<Vec<_>, _>>()?)
-            }
-            Some(_) => text("context")?.map(|passage| vec![passage]),
-        };
+        let answers = self.texts(object, "answers")?;
+        let trajectory = self.value(object, "trajectory");
+        if answer.is_none() && answers.is_none() && trajectory.is_none() {
+            return Err(Fault::NoField {
+                field: "answer",
+                looked_for: self.path("answer").to_string(),
+                present: object
+                    .keys()
+                    .take(8)
+                    .map(|key| key.chars().take(40).collect())
+                    .collect(),
+            });
+        }
         Ok(Item {
             name: text("id")?.filter(|id| !id.is_empty()).unwrap_or(name),
             file: file.to_string(),
             line,
             input: text("input")?,
-            context,
+            context: self.texts(object, "context")?,
             answer,
+            answer_b: text("answer_b")?,
+            answers,
             reference: text("reference")?,
+            trajectory,
+            expected: self.value(object, "expected"),
+            generator: text("generator")?,
             label: text("label")?,
             metadata: self.find(object, "metadata").cloned(),
         })
@@ -155,6 +166,36 @@ impl FieldMap {
         self.find(object, "id")
             .and_then(scalar)
             .filter(|id| !id.is_empty())
+    }
+
+    /// A list of texts; one text alone is a list of one.
+    fn texts(
+        &self,
+        object: &Map<String, Value>,
+        field: &'static str,
+    ) -> Result<Option<Vec<String>>, Fault> {
+        let read = |value: &Value| {
+            scalar(value).ok_or(Fault::NotText {
+                field,
+                found: kind(value),
+            })
+        };
+        match self.find(object, field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Array(texts)) => texts.iter().map(read).collect::<Result<_, _>>().map(Some),
+            Some(text) => Ok(Some(vec![read(text)?])),
+        }
+    }
+
+    /// Any value but null. A cell of a table holds it as text.
+    fn value(&self, object: &Map<String, Value>, field: &str) -> Option<Value> {
+        match self.find(object, field) {
+            None | Some(Value::Null) => None,
+            Some(Value::String(text)) => {
+                Some(serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str())))
+            }
+            Some(value) => Some(value.clone()),
+        }
     }
 
     fn find<'a>(&self, object: &'a Map<String, Value>, field: &str) -> Option<&'a Value> {
@@ -219,8 +260,13 @@ mod tests {
             line: 3,
             input: None,
             context: None,
-            answer: answer.into(),
+            answer: Some(answer.into()),
+            answer_b: None,
+            answers: None,
             reference: None,
+            trajectory: None,
+            expected: None,
+            generator: None,
             label: None,
             metadata: None,
         }

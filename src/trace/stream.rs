@@ -73,7 +73,11 @@ pub fn open(
         };
         let objects: Objects = match format_of(path, format)? {
             TraceFormat::Jsonl => Box::new(Lines::new(reader, MAX_LINE)),
-            TraceFormat::Csv => Box::new(Rows::new(reader, MAX_LINE, map.path("answer"))),
+            TraceFormat::Csv => Box::new(Rows::new(
+                reader,
+                MAX_LINE,
+                ["answer", "answer_b"].map(|field| map.path(field)),
+            )),
         };
         let prefix = if paths.len() > 1 {
             format!("{}:", path.display())

@@ -1,3 +1,56 @@
-//! Formats of judging. Each holds both halves: how the question is posed, and how the answer is ruled on.
+//! Formats of judging. Each holds both halves: how the questions are posed, and how the answers are ruled on.
 
 pub mod pointwise;
+
+use super::evaluation::Format;
+use super::prompt::PromptOrder;
+use super::rubric::Rubric;
+use super::rules::FormatName;
+use crate::trace::Item;
+use pointwise::{Mode, Pointwise};
+use std::sync::Arc;
+
+/// How a run judges, whatever its rubrics say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// What is written before a label.
+    pub mode: Mode,
+    /// What stands first in a prompt.
+    pub order: PromptOrder,
+    /// Seed of the run.
+    pub seed: u64,
+}
+
+/// The formats that judge under a rubric: one, but for those that give several verdicts an item.
+pub fn of(rubric: Rubric, manner: Manner) -> Vec<Arc<dyn Format>> {
+    let Manner { mode, order, seed } = manner;
+    match rubric.format {
+        _ => vec![Arc::new(Pointwise {
+            rubric,
+            mode,
+            order,
+            seed,
+        })],
+    }
+}
+
+/// An item that has every field: what is around its texts in a prompt is the wording.
+pub(super) fn probe() -> Item {
+    let probe = || "probe".to_string();
+    Item {
+        name: probe(),
+        file: probe(),
+        line: 1,
+        input: Some(probe()),
+        context: Some(vec![probe()]),
+        answer: Some(probe()),
+        answer_b: Some(probe()),
+        answers: Some(vec![probe(), probe()]),
+        reference: Some(probe()),
+        trajectory: Some(serde_json::json!([{ "role": "assistant", "content": "probe" }])),
+        expected: None,
+        generator: None,
+        label: None,
+        metadata: None,
+    }
+}

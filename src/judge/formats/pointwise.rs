@@ -1,16 +1,14 @@
-//! Pointwise judging: one answer, one scale, one ask.
-//!
-//! `pose` turns an item into an ask, and `rule` turns the answer to it into a verdict; the JSON keys that one asks for and
-//! the other reads stand here together.
+//! Pointwise judging: one answer, one scale, one question.
 
-use crate::ask::{Answer, Ask, Decoding, Failure, Field, FieldValue, Labels, Prompt, Shape};
-use crate::judge::digest::Digest;
-use crate::judge::prompt::{self, Sections};
-use crate::judge::rubric::{Rubric, Scale};
-use crate::judge::verdict::{Quote, Verdict};
-use crate::score::{Distribution, ScoreError, expected};
+use crate::ask::{Answer, Failure};
+use crate::judge::evaluation::{Evaluation, Format, Nothing, Step};
+use crate::judge::prompt::{self, PromptOrder};
+use crate::judge::question::{self, Question};
+use crate::judge::rubric::Rubric;
+use crate::judge::unjudged::Unjudged;
+use crate::judge::verdict::{Cost, Verdict};
 use crate::trace::Item;
-use serde_json::Value;
+use std::sync::Arc;
 
 /// What the judge writes before the label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,173 +37,73 @@ pub struct Pointwise {
     pub rubric: Rubric,
     /// What is written before the label.
     pub mode: Mode,
+    /// What stands first in a prompt.
+    pub order: PromptOrder,
     /// Seed of the run; every item draws its own stream from it.
     pub seed: u64,
 }
 
 impl Pointwise {
-    /// Turns an item into an ask.
+    /// The question about an item.
     ///
     /// # Errors
-    /// [`Failure::Input`] where the rubric shows a field that the item does not have.
-    pub fn pose(&self, item: &Item) -> Result<Ask, Failure> {
-        let sections = Sections::of_item(&self.rubric, item).map_err(|field| {
-            Failure::Input(format!(
-                "the rubric shows \"{field}\", but item {} of {} has none",
-                item.line, item.file
-            ))
-        })?;
+    /// [`Unjudged::Missing`] names a field that the rubric shows and the item does not have.
+    pub fn question<'a>(&'a self, item: &'a Item) -> Result<Question<'a>, Unjudged> {
         let reasons = self.mode == Mode::Rationale;
-        let decoding = &self.rubric.decoding;
-        let labels = Labels {
-            names: self.rubric.labels(),
-            quoted: self.rubric.quoted(),
-        };
-        let mut fields = Vec::new();
-        if reasons {
-            let text = FieldValue::Text {
-                max_chars: decoding.rationale_chars,
-            };
-            fields.push(Field {
-                name: "rationale".into(),
-                value: text,
-            });
-            let quotes = FieldValue::Quotes {
-                source: item.answer.clone(),
-                max_items: decoding.quotes,
-                max_chars: decoding.quote_chars,
-            };
-            fields.push(Field {
-                name: "evidence".into(),
-                value: quotes,
-            });
-        }
-        fields.push(Field {
-            name: self.rubric.label_field().into(),
-            value: FieldValue::Labels(labels),
-        });
-        Ok(Ask {
-            prompt: Prompt::Chat(prompt::messages(&self.rubric, reasons, &sections)),
-            shape: Shape::Object(fields),
-            decoding: Decoding {
-                temperature: decoding.temperature,
-                top_p: decoding.top_p,
-                // Without a rationale only what stands before the label is written.
-                max_tokens: match self.mode {
-                    Mode::Rationale => decoding.max_tokens,
-                    Mode::ScoreOnly => decoding.max_tokens.min(64),
-                },
-                seed: self.item_seed(item),
-            },
-        })
+        let mut question = Question::pointwise(&self.rubric, item, reasons)?;
+        question.order = self.order;
+        Ok(question)
     }
 
-    /// Turns the answer to [`Pointwise::pose`] into a verdict.
-    ///
-    /// # Errors
-    /// [`Failure::NonFiniteLogits`] for masses that are not numbers, and [`Failure::Grammar`] for any answer that is not
-    /// what was asked for: it is never guessed what was meant.
-    pub fn rule(&self, item: &Item, answer: &Answer) -> Result<Verdict, Failure> {
-        let refuse = |reason: &str| Failure::Grammar(reason.to_string());
-        let object = match serde_json::from_str(&answer.text) {
-            Ok(Value::Object(object)) => object,
-            _ => return Err(refuse("the judge's output is not one JSON object")),
-        };
-        let readout = answer
-            .readout
-            .as_ref()
-            .ok_or_else(|| refuse("the answer has no readout of its label"))?;
-        if readout.labels != self.rubric.labels() {
-            return Err(refuse("the readout is of other labels than the rubric's"));
-        }
-        let distribution = Distribution::new(&readout.labels, &readout.log_masses).map_err(
-            |error| match error {
-                ScoreError::NotFinite(_) => Failure::NonFiniteLogits,
-                other => Failure::Grammar(other.to_string()),
-            },
-        )?;
-        let written = match object.get(self.rubric.label_field()) {
-            Some(Value::String(label)) if self.rubric.scale == Scale::Binary => label.clone(),
-            Some(Value::Number(label)) if self.rubric.scale == Scale::Integer => label.to_string(),
-            _ => return Err(refuse("the judge's output has no label")),
-        };
-        let top = distribution.probabilities[distribution.top()];
-        // Where two labels tie to the last bit, the written one counts; it may never be another than a top one.
-        if distribution.probability(&written) != Some(top) {
-            return Err(refuse("the written label is not the most probable one"));
-        }
-        let (rationale, evidence) = match self.mode {
-            Mode::ScoreOnly => (None, Vec::new()),
-            Mode::Rationale => {
-                let Some(Value::String(rationale)) = object.get("rationale") else {
-                    return Err(refuse("the judge's output has no rationale"));
-                };
-                (
-                    Some(rationale.clone()),
-                    quotes(&item.answer, object.get("evidence"))?,
-                )
-            }
-        };
-        Ok(Verdict {
-            label: written,
-            expected: expected(&distribution, &self.rubric.values()),
-            mass: distribution.mass,
-            low_mass: distribution.mass < self.rubric.mass_threshold,
-            entropy: distribution.entropy(),
-            margin: distribution.margin(),
-            distribution: distribution
-                .labels
-                .into_iter()
-                .zip(distribution.probabilities)
-                .collect(),
-            rationale,
-            evidence,
-            raw: answer.text.clone(),
-            tokens: answer.tokens,
-            milliseconds: answer.milliseconds,
-        })
+    fn seed(&self, item: &Item) -> u64 {
+        let answer = item.answer.as_deref().unwrap_or_default();
+        question::seed(self.seed, item, &[answer])
     }
 
-    /// Each item's own stream: the same whatever else is judged, and in whatever order.
-    fn item_seed(&self, item: &Item) -> u64 {
-        let digest = Digest::new("assize seed")
-            .field(self.seed.to_le_bytes())
-            .field(&item.name)
-            .field(&item.answer);
-        let bytes = digest.bytes();
-        bytes[..8]
-            .iter()
-            .fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+    fn rule(&self, item: &Item, answer: &Answer) -> Result<Verdict, Unjudged> {
+        let opinion = self.question(item)?.read(answer)?;
+        Ok(Verdict::of(opinion, Cost::of([answer])))
     }
 }
 
-fn quotes(answer: &str, evidence: Option<&Value>) -> Result<Vec<Quote>, Failure> {
-    let refuse = |reason: &str| Failure::Grammar(reason.to_string());
-    let Some(Value::Array(evidence)) = evidence else {
-        return Err(refuse("the judge's output has no evidence"));
-    };
-    let mut quotes: Vec<Quote> = Vec::new();
-    for value in evidence {
-        let Value::String(text) = value else {
-            return Err(refuse("a piece of evidence is not a string"));
-        };
-        // A passage quoted twice means its next occurrence.
-        let from = quotes
-            .iter()
-            .filter(|quote| quote.quote == *text)
-            .map(|quote| quote.end)
-            .max()
-            .unwrap_or(0);
-        let quote = Quote::find(answer, text, from).filter(|quote| !quote.quote.is_empty());
-        quotes.push(quote.ok_or_else(|| refuse("a quote is not in the answer"))?);
+impl Format for Pointwise {
+    fn rubric(&self) -> &Rubric {
+        &self.rubric
     }
-    Ok(quotes)
+
+    fn wording(&self) -> String {
+        let item = super::probe();
+        prompt::digest(self.question(&item).as_ref())
+    }
+
+    fn begin(self: Arc<Self>, item: Arc<Item>) -> (Box<dyn Evaluation>, Step) {
+        let asked = self.question(&item).map(|question| question.ask(self.seed(&item)));
+        let step = Step::one(asked);
+        match step {
+            Step::Ask(_) => (Box::new(Asked { format: self, item }), step),
+            Step::Settled(_) => (Box::new(Nothing), step),
+        }
+    }
+}
+
+/// An item whose question was asked.
+struct Asked {
+    format: Arc<Pointwise>,
+    item: Arc<Item>,
+}
+
+impl Evaluation for Asked {
+    fn answer(&mut self, _slot: usize, answer: Result<Answer, Failure>) -> Step {
+        let answer = answer.map_err(Unjudged::from);
+        Step::settled(answer.and_then(|answer| self.format.rule(&self.item, &answer)))
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::ask::{Readout, TokenCounts};
+    use crate::ask::{Readout, Shape, TokenCounts};
+    use crate::judge::Quote;
 
     pub(crate) fn rubric(extra: &str) -> Rubric {
         Rubric::parse(&format!(
@@ -222,8 +120,13 @@ pub(crate) mod tests {
             line: 1,
             input: Some("what?".into()),
             context: None,
-            answer: answer.into(),
+            answer: Some(answer.into()),
+            answer_b: None,
+            answers: None,
             reference: None,
+            trajectory: None,
+            expected: None,
+            generator: None,
             label: None,
             metadata: None,
         }
@@ -248,12 +151,13 @@ pub(crate) mod tests {
         let format = Pointwise {
             rubric: rubric(""),
             mode: Mode::Rationale,
+            order: PromptOrder::default(),
             seed: 0,
         };
         let found = format.rule(&item("one two"), &answer(text, masses));
         assert_eq!(
             found.map(|verdict| verdict.label),
-            want.map(String::from),
+            want.map(String::from).map_err(Unjudged::Asked),
             "{text}"
         );
     }
@@ -263,14 +167,17 @@ pub(crate) mod tests {
         let format = Pointwise {
             rubric: rubric("mass_threshold = 0.95"),
             mode: Mode::Rationale,
+            order: PromptOrder::default(),
             seed: 0,
         };
         let text = r#"{"rationale":"r","evidence":["two"],"verdict":"pass"}"#;
         let verdict = format
             .rule(&item("one two"), &answer(text, MASSES))
             .unwrap();
-        assert_eq!((verdict.label.as_str(), verdict.low_mass), ("pass", true));
-        assert!((verdict.expected - 8.0 / 9.0).abs() < 1e-12 && (verdict.mass - 0.9).abs() < 1e-12);
+        assert_eq!((verdict.label.as_str(), verdict.reading.as_ref().unwrap().low_mass),
+            ("pass", true));
+        assert!((verdict.expected.unwrap() - 8.0 / 9.0).abs() < 1e-12);
+        assert!((verdict.reading.unwrap().mass - 0.9).abs() < 1e-12);
         assert_eq!(
             verdict.evidence,
             [Quote {
@@ -337,9 +244,10 @@ pub(crate) mod tests {
         let format = Pointwise {
             rubric: rubric(""),
             mode: Mode::ScoreOnly,
+            order: PromptOrder::default(),
             seed: 0,
         };
-        let Shape::Object(fields) = format.pose(&item("x")).unwrap().shape else {
+        let Shape::Object(fields) = format.question(&item("x")).unwrap().ask(0).shape else {
             panic!("an object")
         };
         assert_eq!(
@@ -361,9 +269,10 @@ pub(crate) mod tests {
             let format = Pointwise {
                 rubric: rubric(""),
                 mode: Mode::Rationale,
+                order: PromptOrder::default(),
                 seed,
             };
-            format.pose(&item(answer)).unwrap().decoding.seed
+            format.seed(&item(answer))
         };
         assert_eq!(seed(1, "x"), seed(1, "x"));
         assert_ne!(seed(1, "x"), seed(2, "x"));
