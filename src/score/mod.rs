@@ -1,7 +1,13 @@
-//! Scores: what a readout of label masses says. Knows `std` alone: no rubric, no ask and no token.
+//! Scores: what a readout of label masses says, of one answer or of two. Knows `std` alone: no rubric, no ask and no token.
 
 mod distribution;
 mod expectation;
+mod preference;
+mod prior;
 
 pub use distribution::{Distribution, ScoreError};
 pub use expectation::expected;
+pub use preference::{
+    Band, BandError, Decide, MOST_LOG_ODDS, Order, Orders, Place, Winner, one_to_two,
+};
+pub use prior::{Kept, Prior};
