@@ -3,7 +3,7 @@
 //! Run: `cargo run --example custom_rubric`
 
 use assize::ask::{Answer, Prompt, Readout, TokenCounts};
-use assize::judge::{Mode, Pointwise, Rubric};
+use assize::judge::{Mode, Pointwise, PromptOrder, Rubric};
 use assize::trace::Item;
 
 const RUBRIC: &str = r#"
@@ -30,22 +30,15 @@ fn main() -> anyhow::Result<()> {
     let format = Pointwise {
         rubric: Rubric::parse(RUBRIC)?,
         mode: Mode::Rationale,
+        order: PromptOrder::default(),
         seed: 0,
     };
     let item = Item {
-        name: "1".into(),
-        file: "in memory".into(),
-        line: 1,
         input: Some("Where is my parcel?".into()),
-        context: None,
-        answer: "Thank you for asking! It arrives today.".into(),
-        reference: None,
-        label: None,
-        metadata: None,
+        ..Item::answered("1", "Thank you for asking! It arrives today.")
     };
-    let ask = format
-        .pose(&item)
-        .map_err(|failure| anyhow::anyhow!("{failure}"))?;
+    let question = format.question(&item)?;
+    let ask = question.ask(format.seed);
     if let Prompt::Chat(messages) = &ask.prompt {
         for message in messages {
             let text: String = message.parts.iter().map(|part| part.text()).collect();
@@ -63,9 +56,9 @@ fn main() -> anyhow::Result<()> {
         tokens: TokenCounts::default(),
         milliseconds: 0.0,
     };
-    let verdict = format
-        .rule(&item, &answer)
+    let opinion = question
+        .read(&answer)
         .map_err(|failure| anyhow::anyhow!("{failure}"))?;
-    println!("--- verdict\n{verdict:#?}");
+    println!("--- opinion\n{opinion:#?}");
     Ok(())
 }

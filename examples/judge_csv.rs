@@ -3,7 +3,7 @@
 //! Run: `cargo run --release --example judge_csv -- answers.csv examples/helpful.toml smollm2-135m-instruct`
 
 use assize::ask::Answerer as _;
-use assize::judge::{Evaluation, Mode, Pointwise, Rubric, Step};
+use assize::judge::{Manner, Mode, Rubric, Step, formats};
 use assize::run::{JudgeSettings, ModelFile};
 use assize::trace::{FieldMap, TraceFormat, open};
 use assize::weights::fetch::{FetchOptions, locate};
@@ -17,11 +17,13 @@ fn main() -> anyhow::Result<()> {
         anyhow::bail!("usage: judge_csv TRACES.csv RUBRIC.toml MODEL");
     };
     let rubric = Rubric::parse(&std::fs::read_to_string(rubric)?)?;
-    let format = Arc::new(Pointwise {
-        rubric,
+    let manner = Manner {
         mode: Mode::ScoreOnly,
-        seed: 0,
-    });
+        ..Manner::default()
+    };
+    let [format] = &formats::of(rubric, manner)[..] else {
+        anyhow::bail!("this example prints one verdict an item");
+    };
     let located = locate(model, &FetchOptions::from_environment(false, &Silent)?)?;
     let settings = JudgeSettings::default();
     let model = ModelFile::open(located.path(), located.template())?;
@@ -34,35 +36,37 @@ fn main() -> anyhow::Result<()> {
         Some(TraceFormat::Csv),
         FieldMap::default(),
     )?;
-    for (ticket, item) in (0..).zip(items) {
-        match item.map(|item| Evaluation::begin(format.clone(), item)) {
-            Err(error) => eprintln!("{error}"),
-            Ok((evaluation, Step::Ask(ask))) => {
-                engine.submit(ticket, *ask);
-                open_evaluations.insert(ticket, evaluation);
+    for (number, item) in (0..).zip(items) {
+        let item = match item {
+            Ok(item) => Arc::new(item),
+            Err(error) => {
+                eprintln!("{error}");
+                continue;
             }
-            Ok((evaluation, Step::Settled(outcome))) => {
-                eprintln!("{}: {:?}", evaluation.item().name, outcome.err());
+        };
+        let (evaluation, step) = format.clone().begin(item.clone());
+        match step {
+            Step::Ask(posed) => {
+                // Pointwise judging asks once, so the number of the item serves as the ticket.
+                posed
+                    .into_iter()
+                    .for_each(|posed| engine.submit(number, posed.ask));
+                open_evaluations.insert(number, (evaluation, item));
             }
+            Step::Settled(outcome) => eprintln!("{}: {:?}", item.name, outcome.err()),
         }
     }
     while !open_evaluations.is_empty() {
         for (ticket, result) in engine.step() {
-            let Some(mut evaluation) = open_evaluations.remove(&ticket) else {
+            let Some((mut evaluation, item)) = open_evaluations.remove(&ticket) else {
                 continue;
             };
-            // Pointwise judging asks once, so every answer settles its evaluation.
-            let Step::Settled(outcome) = evaluation.answer(result) else {
+            let Step::Settled(outcome) = evaluation.answer(0, result) else {
                 continue;
             };
             match *outcome {
-                Ok(verdict) => println!(
-                    "{}\t{}\t{:.3}",
-                    evaluation.item().name,
-                    verdict.label,
-                    verdict.expected
-                ),
-                Err(failure) => eprintln!("{}: {failure}", evaluation.item().name),
+                Ok(verdict) => println!("{}\t{}\t{:?}", item.name, verdict.label, verdict.expected),
+                Err(unjudged) => eprintln!("{}: {unjudged}", item.name),
             }
         }
     }

@@ -7,7 +7,7 @@ use assize::journal::{
     Journal, ModelDescription, Row, RowOutcome, RubricDescription, RunDescription,
     SettingsDescription,
 };
-use assize::judge::{Mode, Pointwise, Rubric, prompt};
+use assize::judge::{Format, Manner, Rubric, formats};
 use assize::run::feed::Fed;
 use assize::run::{Pipeline, PipelineError, Run};
 use assize::trace::{FieldMap, open};
@@ -135,7 +135,7 @@ const TRACES: &str = "{\"id\":\"a\",\"input\":\"q\",\"answer\":\"yes\"}\n\
 struct Case {
     folder: tempfile::TempDir,
     description: RunDescription,
-    format: Arc<Pointwise>,
+    formats: Vec<Arc<dyn Format>>,
 }
 
 impl Case {
@@ -143,6 +143,7 @@ impl Case {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("t.jsonl"), TRACES).unwrap();
         let rubric = Rubric::parse(RUBRIC).unwrap();
+        let formats = formats::of(rubric.clone(), Manner::default());
         let description = RunDescription {
             assize: "test".into(),
             model: ModelDescription {
@@ -152,18 +153,20 @@ impl Case {
             },
             tokenizer_digest: String::new(),
             template_digest: String::new(),
-            prompt_digest: prompt::digest(&rubric, true),
-            rubric: RubricDescription {
+            further: vec![],
+            rubrics: vec![RubricDescription {
                 id: rubric.id.clone(),
                 version: rubric.version.clone(),
                 digest: rubric.digest(),
-            },
+                prompt_digest: formats[0].wording(),
+            }],
             seed: 0,
             device: "cpu".into(),
             instruction_set: String::new(),
             threads: 1,
             settings: SettingsDescription {
                 mode: "rationale".into(),
+                ensemble: None,
                 exact: false,
                 kv_type: "f16".into(),
                 context: None,
@@ -176,15 +179,10 @@ impl Case {
                 cache_bytes: 0,
             },
         };
-        let format = Arc::new(Pointwise {
-            rubric,
-            mode: Mode::Rationale,
-            seed: 0,
-        });
         Case {
             folder,
             description,
-            format,
+            formats,
         }
     }
 
@@ -208,8 +206,8 @@ impl Case {
         )
         .unwrap();
         let pipeline = Pipeline {
-            answerer,
-            format: self.format.clone(),
+            answerers: vec![answerer],
+            formats: self.formats.clone(),
             description: &self.description,
             journal: &mut journal,
             window,
@@ -389,9 +387,10 @@ fn an_engine_that_loses_asks_is_told_apart_from_one_that_works() {
     let case = Case::new();
     let (mut journal, _) =
         Journal::open(&case.folder.path().join("lost"), &case.description).unwrap();
+    let mut silent = Silent;
     let pipeline = Pipeline {
-        answerer: &mut Silent,
-        format: case.format.clone(),
+        answerers: vec![&mut silent],
+        formats: case.formats.clone(),
         description: &case.description,
         journal: &mut journal,
         window: 2,

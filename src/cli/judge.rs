@@ -11,14 +11,13 @@ use super::style::{Console, bytes, this_command};
 use crate::journal::{
     Journal, ModelDescription, RubricDescription, RunDescription, SettingsDescription,
 };
-use crate::judge::rubric::Scale;
-use crate::judge::{Mode, Pointwise, Rubric, prompt};
-use crate::report::{Summary, table};
+use crate::judge::{Format, Manner, Mode, PromptOrder, Rubric, formats, prompt};
+use crate::report::{Findings, table};
 use crate::run::feed::{Fed, feed};
 use crate::run::keep::Keep;
 use crate::run::profile::{Profile, Profiling};
 use crate::run::{JudgeSettings, Loaded, Memory, ModelFile, Pipeline};
-use crate::trace::{self, FieldMap, TraceFormat};
+use crate::trace::{self, FieldMap, Item, TraceFormat};
 use crate::weights;
 use crate::weights::fetch::{FetchOptions, Located, locate};
 use crate::weights::manifest::{self, Kind};
@@ -44,9 +43,13 @@ pub struct Args {
     /// Files of traces (.jsonl, .ndjson, .csv), or - for JSONL on the standard input.
     #[arg(required = true, value_name = "TRACES")]
     pub traces: Vec<PathBuf>,
-    /// The rubric, a TOML file.
-    #[arg(long, short, value_name = "FILE")]
-    pub rubric: PathBuf,
+    /// The rubric, a TOML file; given several times, each item is judged under each.
+    #[arg(long = "rubric", short, required = true, value_name = "FILE")]
+    pub rubrics: Vec<PathBuf>,
+    /// What stands first in a prompt, and so is computed once: the rubric for all items, or the item for all rubrics; by default
+    /// whichever takes fewer tokens.
+    #[arg(long, value_enum, default_value_t = OrderArgument::Auto, value_name = "ORDER")]
+    pub prompt_order: OrderArgument,
     /// A name that `assize models` lists, or a path to a GGUF file.
     #[arg(long, short, default_value = manifest::DEFAULT, value_name = "MODEL")]
     pub model: String,
@@ -88,6 +91,17 @@ pub enum ModeArgument {
     ScoreOnly,
 }
 
+/// `--prompt-order`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OrderArgument {
+    /// Whichever takes fewer tokens.
+    Auto,
+    /// The rubric.
+    RubricFirst,
+    /// The item.
+    ItemFirst,
+}
+
 /// `--format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FormatArgument {
@@ -105,7 +119,7 @@ const PATIENCE: Duration = Duration::from_millis(1800);
 /// # Errors
 /// Whatever kept the run from its end; what was settled is in the run folder.
 pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
-    let rubric = read_rubric(&args.rubric)?;
+    let rubrics = read_rubrics(&args.rubrics)?;
     let map = FieldMap::parse(&args.maps).map_err(|error| {
         Fault::usage(
             format!("--map: {error}"),
@@ -116,7 +130,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         FormatArgument::Jsonl => TraceFormat::Jsonl,
         FormatArgument::Csv => TraceFormat::Csv,
     });
-    let traces = trace::open(&args.traces, format, map).map_err(|error| {
+    let traces = trace::open(&args.traces, format, map.clone()).map_err(|error| {
         Fault::usage(
             error.to_string(),
             "give paths of .jsonl or .csv files, or --format",
@@ -147,6 +161,15 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         ModeArgument::Rationale => Mode::Rationale,
         ModeArgument::ScoreOnly => Mode::ScoreOnly,
     };
+    let manner = Manner {
+        mode,
+        order: prompt_order(args, &rubrics, format, &map, console)?,
+        seed: args.seed,
+    };
+    let formats: Vec<Arc<dyn Format>> = rubrics
+        .iter()
+        .flat_map(|rubric| formats::of(rubric.clone(), manner))
+        .collect();
     let mut description = RunDescription {
         assize: env!("CARGO_PKG_VERSION").into(),
         model: ModelDescription {
@@ -156,18 +179,18 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         },
         tokenizer_digest: model.tokenizer_digest().into(),
         template_digest,
-        prompt_digest: prompt::digest(&rubric, mode == Mode::Rationale),
-        rubric: RubricDescription {
-            id: rubric.id.clone(),
-            version: rubric.version.clone(),
-            digest: rubric.digest(),
-        },
+        further: Vec::new(),
+        rubrics: formats
+            .iter()
+            .map(|format| describe(format.as_ref()))
+            .collect(),
         seed: args.seed,
         device: "cpu".into(),
         instruction_set: instruction_set(),
         threads,
         settings: SettingsDescription {
             mode: mode.name().into(),
+            ensemble: None,
             exact: args.engine.exact,
             kv_type: args.engine.settings(false).kv_type().name().into(),
             context: args.engine.context.map(|tokens| tokens as usize),
@@ -187,7 +210,15 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let folder = args.out.clone().unwrap_or_else(|| {
         Path::new("runs").join(format!(
             "{}-{}",
-            rubric.id,
+            description
+                .rubrics
+                .iter()
+                .map(|rubric| rubric.id.as_str())
+                .collect::<Vec<_>>()
+                .join("+")
+                .chars()
+                .take(80)
+                .collect::<String>(),
             &description.folder_digest()[..8]
         ))
     });
@@ -227,14 +258,9 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         }
         Some(Err(refused)) => tracing::debug!("the kept prefix is not used: {refused}"),
     }
-    let format = Arc::new(Pointwise {
-        rubric: rubric.clone(),
-        mode,
-        seed: args.seed,
-    });
     let pipeline = Pipeline {
-        answerer: &mut engine,
-        format,
+        answerers: vec![&mut engine],
+        formats: formats.clone(),
         description: &description,
         journal: &mut journal,
         window: 4 * args.engine.max_batch as usize,
@@ -263,8 +289,9 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         console.say(format!("warning: the prefix is not kept: {error}"));
     }
 
-    let summary = report(
-        &rubric,
+    let judged: Vec<&Rubric> = formats.iter().map(|format| format.rubric()).collect();
+    let findings = report(
+        &judged,
         &journal,
         &run.keys,
         globals.json,
@@ -290,7 +317,11 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     if run.keys.is_empty() {
         return Err(no_item().into());
     }
-    Ok(if summary.failed() > 0 { SOME_FAILED } else { 0 })
+    Ok(if findings.failed() > 0 {
+        SOME_FAILED
+    } else {
+        0
+    })
 }
 
 /// Where prefixes are kept.
@@ -315,7 +346,83 @@ fn no_item() -> Fault {
     )
 }
 
-/// Reads and checks the rubric.
+/// Reads the rubrics, whose ids tell their verdicts apart.
+fn read_rubrics(paths: &[PathBuf]) -> Result<Vec<Rubric>> {
+    let mut rubrics: Vec<Rubric> = Vec::new();
+    for path in paths {
+        let rubric = read_rubric(path)?;
+        if rubrics.iter().any(|earlier| earlier.id == rubric.id) {
+            let message = format!(
+                "{}: another rubric has the id \"{}\", too",
+                path.display(),
+                rubric.id
+            );
+            return Err(Fault::usage(message, "give every rubric of a run its own id").into());
+        }
+        rubrics.push(rubric);
+    }
+    Ok(rubrics)
+}
+
+/// What a run says of a rubric.
+fn describe(format: &dyn Format) -> RubricDescription {
+    let rubric = format.rubric();
+    RubricDescription {
+        id: rubric.id.clone(),
+        version: rubric.version.clone(),
+        digest: rubric.digest(),
+        prompt_digest: format.wording(),
+    }
+}
+
+/// Items by whose length it is decided what stands first in a prompt.
+const PROBED: usize = 16;
+
+/// What stands first: for several rubrics the item, where its text is longer than what the rubrics would add to it. Told, since it
+/// is part of what was run.
+fn prompt_order(
+    args: &Args,
+    rubrics: &[Rubric],
+    format: Option<TraceFormat>,
+    map: &FieldMap,
+    console: &Console,
+) -> Result<PromptOrder> {
+    match args.prompt_order {
+        OrderArgument::RubricFirst => return Ok(PromptOrder::RubricFirst),
+        OrderArgument::ItemFirst => {
+            if let Some(rubric) = rubrics.iter().find(|rubric| !rubric.examples.is_empty()) {
+                let message = format!(
+                    "rubric \"{}\" has examples, which come before the item",
+                    rubric.id
+                );
+                return Err(Fault::usage(message, "use --prompt-order rubric-first").into());
+            }
+            return Ok(PromptOrder::ItemFirst);
+        }
+        OrderArgument::Auto => (),
+    }
+    let whole = args
+        .traces
+        .iter()
+        .all(|path| path.as_os_str() != "-" && path.is_file());
+    if rubrics.len() < 2 || !whole || rubrics.iter().any(|rubric| !rubric.examples.is_empty()) {
+        return Ok(PromptOrder::RubricFirst);
+    }
+    let items = trace::open(&args.traces, format, map.clone())?;
+    let items: Vec<Item> = items.flatten().take(PROBED).collect();
+    let order = prompt::cheaper_order(rubrics, &items);
+    let what = match order {
+        PromptOrder::RubricFirst => "rubrics are computed once and items once for each",
+        PromptOrder::ItemFirst => "an item is computed once for all rubrics",
+    };
+    console.say(format!(
+        "prompts are {}: {what} (--prompt-order)",
+        order.name()
+    ));
+    Ok(order)
+}
+
+/// Reads and checks a rubric.
 fn read_rubric(path: &Path) -> Result<Rubric> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
@@ -375,15 +482,15 @@ pub(super) fn load(
 
 /// Prints what the run found: a table, or the verdict lines and one summary object.
 fn report(
-    rubric: &Rubric,
+    rubrics: &[&Rubric],
     journal: &Journal,
     keys: &[String],
     json: bool,
     interrupted: bool,
     profile: Option<&Profile>,
-) -> Result<Summary> {
+) -> Result<Findings> {
     let rows = || keys.iter().filter_map(|key| journal.row(key));
-    let summary = Summary::new(rubric, rows());
+    let findings = Findings::new(rubrics, rows());
     let mut out = std::io::BufWriter::new(stdout().lock());
     if json {
         for key in keys {
@@ -391,7 +498,7 @@ fn report(
                 out.write_all(line.as_bytes())?;
             }
         }
-        let mut object = summary.json();
+        let mut object = findings.json();
         object.insert("interrupted".into(), json!(interrupted));
         object.insert("run".into(), json!(journal.folder()));
         if let Some(profile) = profile {
@@ -399,23 +506,20 @@ fn report(
         }
         writeln!(out, "{}", json!({ "summary": Value::Object(object) }))?;
     } else {
-        let expected = match rubric.scale {
-            Scale::Binary => "p(pass)",
-            Scale::Integer => "expected",
-        };
         let width = std::env::var("COLUMNS")
             .ok()
             .and_then(|columns| columns.parse().ok())
             .unwrap_or(110);
+        let expected = findings.expected_column();
         write!(
             out,
             "{}\n{}",
             table(rows(), expected, width),
-            summary.text()
+            findings.text()
         )?;
     }
     out.flush()?;
-    Ok(summary)
+    Ok(findings)
 }
 
 /// The first interrupt sets the flag; the second, or [`PATIENCE`] after the first, ends the process. A pass over a large

@@ -104,7 +104,11 @@ impl RunDescription {
     /// What decides the verdicts: names and values.
     fn identity(&self) -> [(&'static str, String); 15] {
         let rubrics = |part: fn(&RubricDescription) -> &String| {
-            let parts: Vec<&str> = self.rubrics.iter().map(|rubric| part(rubric).as_str()).collect();
+            let parts: Vec<&str> = self
+                .rubrics
+                .iter()
+                .map(|rubric| part(rubric).as_str())
+                .collect();
             parts.join(" ")
         };
         let further = self.further.iter().map(|further| further.digest());
@@ -117,7 +121,10 @@ impl RunDescription {
             ("rubric id", rubrics(|rubric| &rubric.id)),
             ("rubric digest", rubrics(|rubric| &rubric.digest)),
             ("further models", further.collect::<Vec<_>>().join(" ")),
-            ("ensemble", self.settings.ensemble.clone().unwrap_or_default()),
+            (
+                "ensemble",
+                self.settings.ensemble.clone().unwrap_or_default(),
+            ),
             ("seed", self.seed.to_string()),
             ("device", self.device.clone()),
             ("mode", self.settings.mode.clone()),
@@ -167,7 +174,10 @@ impl RunDescription {
         let model = Digest::new("assize model")
             .list(&self.model.sha256)
             .field(&self.tokenizer_digest);
-        let model = self.further.iter().fold(model, |digest, further| digest.field(further.digest()));
+        let model = self
+            .further
+            .iter()
+            .fold(model, |digest, further| digest.field(further.digest()));
         let settings = Digest::new("assize settings")
             .field(&self.settings.mode)
             .field(self.settings.exact.to_string())
@@ -281,7 +291,11 @@ pub(super) mod tests {
         );
         check(|other| other.rubrics[0].digest = "e".into(), false, false);
         check(|other| other.model.sha256 = vec!["b".into()], false, false);
-        check(|other| other.rubrics[0].prompt_digest = "q".into(), false, false);
+        check(
+            |other| other.rubrics[0].prompt_digest = "q".into(),
+            false,
+            false,
+        );
         check(|other| other.instruction_set = "avx512".into(), true, true);
         check(
             |other| other.settings.ensemble = Some("panel".into()),

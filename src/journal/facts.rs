@@ -1,6 +1,7 @@
 //! What reports count of a verdict's details, without their texts.
 
-use crate::judge::Details;
+use crate::judge::{Details, details};
+use crate::score::{Order, Place};
 
 /// What reports count.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,10 +10,8 @@ pub enum Facts {
     Checked,
     /// Two answers were compared.
     Pairwise {
-        /// The log-odds of the answer that stood first, of each order, in nats.
-        first_log_odds: Vec<f64>,
-        /// Which answer stood first in the order that was asked first.
-        first: String,
+        /// The orders that were asked.
+        orders: Vec<Order>,
         /// Whether both orders name the same place.
         flipped: Option<bool>,
         /// What both orders agree on.
@@ -48,19 +47,7 @@ impl Facts {
         match details {
             Details::Check(_) => Some(Facts::Checked),
             Details::Pairwise(pair) => Some(Facts::Pairwise {
-                first_log_odds: pair
-                    .orders
-                    .iter()
-                    .map(|order| match order.first.as_str() {
-                        "A" => order.log_odds,
-                        _ => -order.log_odds,
-                    })
-                    .collect(),
-                first: pair
-                    .orders
-                    .first()
-                    .map(|order| order.first.clone())
-                    .unwrap_or_default(),
+                orders: pair.orders.iter().map(order).collect(),
                 flipped: pair.flipped,
                 strict: pair.strict.clone(),
                 weighted: pair.weighted.clone(),
@@ -85,5 +72,20 @@ impl Facts {
             }),
             Details::Ranking(_) | Details::Passages(_) | Details::Trajectory(_) => None,
         }
+    }
+}
+
+/// The numbers of an order.
+fn order(order: &details::Order) -> Order {
+    let reading = &order.opinion.reading;
+    Order {
+        a_shown: match order.first.as_str() {
+            "A" => Place::First,
+            _ => Place::Second,
+        },
+        a: reading.probability("A"),
+        b: reading.probability("B"),
+        tie: reading.probability("tie"),
+        log_odds: order.log_odds,
     }
 }

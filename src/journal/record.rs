@@ -3,9 +3,9 @@
 //! The fields and their order are part of the product's contract. Of two runs of the same thing, `milliseconds` and
 //! `tokens.cached` may differ (they tell how long it took and what happened to be in the cache); nothing else may.
 
+use super::facts::Facts;
 use crate::ask::Failure;
 use crate::judge::{Details, Unjudged, Verdict};
-use super::facts::Facts;
 use serde_json::{Map, Value, json};
 
 /// Why an item has no verdict.
@@ -267,13 +267,20 @@ pub enum RowOutcome {
 
 impl Row {
     /// Whether the item need not be tried again. A fault of ours may be gone when a run is resumed, a prompt that did not
-    /// fit may have been short of memory, and to look at a bad line again costs nothing; every other failure would only
+    /// fit may have been short of memory, and to look again at what can't be posed costs nothing; every other failure would only
     /// repeat.
     pub fn settled(&self) -> bool {
         !matches!(
             self.outcome,
             RowOutcome::Failed {
-                kind: FailureKind::Engine | FailureKind::ContextOverflow | FailureKind::Input,
+                kind: FailureKind::Engine
+                    | FailureKind::ContextOverflow
+                    | FailureKind::Input
+                    | FailureKind::MissingField
+                    | FailureKind::Trajectory
+                    | FailureKind::Candidates
+                    | FailureKind::Contract
+                    | FailureKind::Shown,
                 ..
             }
         )
@@ -333,11 +340,15 @@ impl Row {
 
 /// Of a line's details, what reports count.
 fn facts(object: &Map<String, Value>) -> Result<Option<Facts>, &'static str> {
-    let Some((name, value)) = object.iter().find(|(name, _)| Details::NAMES.contains(&name.as_str())) else {
+    let Some((name, value)) = object
+        .iter()
+        .find(|(name, _)| Details::NAMES.contains(&name.as_str()))
+    else {
         return Ok(None);
     };
     let details = json!({ name.as_str(): value });
-    let details: Details = serde_json::from_value(details).map_err(|_| "details that can't be read")?;
+    let details: Details =
+        serde_json::from_value(details).map_err(|_| "details that can't be read")?;
     Ok(Facts::of(&details))
 }
 
@@ -404,8 +415,7 @@ pub(super) mod tests {
             key: "k".into(),
             outcome: failure,
         };
-        let line =
-            r#"{"item":"a","rubric":"r","key":"k","failure":{"kind":"context_overflow","reason":"3 and 2"}}"#;
+        let line = r#"{"item":"a","rubric":"r","key":"k","failure":{"kind":"context_overflow","reason":"3 and 2"}}"#;
         assert_eq!(failure.line(), format!("{line}\n"));
         for record in [record, failure] {
             assert_eq!(Row::parse(&record.line()), Ok(record.row()));

@@ -107,7 +107,12 @@ impl Gathered {
         if self.answers.iter().any(Option::is_none) {
             return None;
         }
-        Some(std::mem::take(&mut self.answers).into_iter().flatten().collect())
+        Some(
+            std::mem::take(&mut self.answers)
+                .into_iter()
+                .flatten()
+                .collect(),
+        )
     }
 }
 

@@ -170,7 +170,10 @@ pub fn messages(question: &Question<'_>) -> Vec<Message> {
             continue;
         };
         messages.push(message(Role::User, shown.parts(&closing)));
-        messages.push(message(Role::Assistant, instruction(reply(question, example))));
+        messages.push(message(
+            Role::Assistant,
+            instruction(reply(question, example)),
+        ));
     }
     messages.push(message(Role::User, question.sections.parts(&closing)));
     messages
@@ -187,6 +190,43 @@ pub fn digest<'a>(questions: impl IntoIterator<Item = &'a Question<'a>>) -> Stri
     }
     digest.hex()
 }
+
+/// Which order takes fewer characters over these items, each judged under all rubrics.
+pub fn cheaper_order(rubrics: &[Rubric], items: &[Item]) -> PromptOrder {
+    let texts = |item: &Item| {
+        let one = [&item.input, &item.answer, &item.answer_b, &item.reference];
+        let lists = [&item.context, &item.answers];
+        let one = one.into_iter().flatten().map(String::len).sum::<usize>();
+        one + lists
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(String::len)
+            .sum::<usize>()
+    };
+    let of_items: usize = items.iter().map(texts).sum();
+    let levels = |rubric: &Rubric| {
+        rubric
+            .levels
+            .iter()
+            .map(|level| level.description.len() + 8)
+            .sum::<usize>()
+    };
+    let of_rubrics: usize = rubrics
+        .iter()
+        .map(|rubric| {
+            rubric.criterion.len() + 2 * rubric.question.len() + levels(rubric) + REPLY_RULES
+        })
+        .sum();
+    // Rubric first computes an item once for each rubric; item first computes it once, and every rubric with it.
+    match of_items * rubrics.len() > of_items + of_rubrics * items.len() {
+        true => PromptOrder::ItemFirst,
+        false => PromptOrder::RubricFirst,
+    }
+}
+
+/// About how many characters the rules of a reply take.
+const REPLY_RULES: usize = 500;
 
 fn opening(question: &Question<'_>) -> String {
     format!(
@@ -264,7 +304,11 @@ fn closing(question: &Question<'_>) -> String {
     let mut what = String::new();
     if question.reasons {
         what.push_str("rationale, ");
-        let fields: Vec<&str> = question.evidence.iter().map(|quotes| quotes.field).collect();
+        let fields: Vec<&str> = question
+            .evidence
+            .iter()
+            .map(|quotes| quotes.field)
+            .collect();
         what.push_str(&fields.join(", "));
         what.push_str(if fields.is_empty() { "and " } else { " and " });
     }

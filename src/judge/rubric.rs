@@ -51,7 +51,7 @@ pub enum Scale {
 }
 
 /// One level of the scale.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Level {
     /// `pass`, `fail`, an integer in decimal digits, or a name.
     pub label: String,
@@ -247,7 +247,9 @@ impl Rubric {
         }
         match self.format {
             FormatName::Pointwise | FormatName::Classify | FormatName::Rag => digest,
-            FormatName::Pairwise | FormatName::Ranking => digest.field(format!("{:?}", self.pairwise)),
+            FormatName::Pairwise | FormatName::Ranking => {
+                digest.field(format!("{:?}", self.pairwise))
+            }
             FormatName::Claims => digest.field(format!("{:?}", self.claims)),
             FormatName::Trajectory => digest.field(format!("{:?}", self.trajectory)),
         }

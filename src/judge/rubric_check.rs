@@ -1,8 +1,8 @@
 //! Refuses rubrics that read well but can't be judged by.
 
 use super::rubric::{Example, Level, Rubric, Scale, Shown};
-use super::rules::FormatName;
 use super::rubric_error::RubricError;
+use super::rules::FormatName;
 use std::collections::HashMap;
 
 /// Longest name of a level, in bytes.
@@ -161,7 +161,10 @@ fn levels(rubric: &mut Rubric, lines: &Lines) -> Result<(), RubricError> {
                     "describe at least two levels",
                 ));
             }
-            if let Some((gap, _)) = (least + 1..).zip(numbers).find(|(want, found)| want != found) {
+            if let Some((gap, _)) = (least + 1..)
+                .zip(numbers)
+                .find(|(want, found)| want != found)
+            {
                 let mend = format!("add [[level]] with label = {gap} and description = \"…\"");
                 return Err(RubricError::new(
                     lines.scale,
@@ -229,7 +232,10 @@ fn level_value(scale: Scale, level: &mut Level, line: usize) -> Result<(), Rubri
         (Scale::Named, name) if name.len() > LONGEST_LABEL || name.trim() != name => {
             return Err(RubricError::new(
                 line,
-                format!("the label \"{}\"", name.chars().take(40).collect::<String>()),
+                format!(
+                    "the label \"{}\"",
+                    name.chars().take(40).collect::<String>()
+                ),
                 format!("use up to {LONGEST_LABEL} bytes, without blanks at the ends"),
             ));
         }
@@ -309,7 +315,7 @@ mod tests {
     fn a_good_rubric() {
         let rubric = Rubric::parse(GOOD).unwrap();
         assert_eq!(rubric.labels(), ["1", "2"]);
-        assert_eq!(rubric.values(), [1.0, 2.0]);
+        assert_eq!(rubric.values(), Some(vec![1.0, 2.0]));
         assert_eq!(rubric.digest().len(), 64);
         let same = Rubric::parse(&format!("# a comment\n{}", GOOD.replace(" = ", "="))).unwrap();
         assert_eq!(rubric.digest(), same.digest());

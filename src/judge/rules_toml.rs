@@ -19,7 +19,11 @@ pub(super) fn levels(
     let own = |why: &str| {
         let line = root.line_of(if scale.is_some() { "scale" } else { "level" });
         let problem = format!("the format {} has its own labels", format.name());
-        RubricError::new(line, problem, format!("leave scale and [[level]] out: {why}"))
+        RubricError::new(
+            line,
+            problem,
+            format!("leave scale and [[level]] out: {why}"),
+        )
     };
     let bare = scale.is_none() && levels.is_empty();
     let level = |label: &str, value: Option<f64>, description: &str| Level {
@@ -28,9 +32,9 @@ pub(super) fn levels(
         description: description.into(),
     };
     match format {
-        FormatName::Pairwise | FormatName::Ranking if !bare => Err(own(
-            "the judge names the better of two answers",
-        )),
+        FormatName::Pairwise | FormatName::Ranking if !bare => {
+            Err(own("the judge names the better of two answers"))
+        }
         FormatName::Pairwise | FormatName::Ranking => {
             let tie = if pairwise.ties {
                 "Neither is better."
@@ -42,7 +46,9 @@ pub(super) fn levels(
             levels.push(level("tie", Some(0.5), tie));
             Ok(Scale::Named)
         }
-        FormatName::Claims | FormatName::Rag if !bare => Err(own("each claim or passage has labels of its own")),
+        FormatName::Claims | FormatName::Rag if !bare => {
+            Err(own("each claim or passage has labels of its own"))
+        }
         FormatName::Claims | FormatName::Rag => {
             levels.push(level("pass", None, "It holds."));
             levels.push(level("fail", None, "It does not."));
@@ -155,7 +161,9 @@ pub(super) fn trajectory(root: &Table<'_>) -> Result<TrajectoryRules, RubricErro
     }
     if let Some(name) = table.word("order", &TrajectoryOrder::ALL.map(TrajectoryOrder::name))? {
         let mut orders = TrajectoryOrder::ALL.into_iter();
-        rules.order = orders.find(|order| order.name() == name).unwrap_or_default();
+        rules.order = orders
+            .find(|order| order.name() == name)
+            .unwrap_or_default();
     }
     if let Some(characters) = table.count("step_chars", 40, 100_000)? {
         rules.step_chars = characters;

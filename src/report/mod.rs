@@ -2,8 +2,11 @@
 //!
 //! Reads rows of the journal and a rubric; knows no engine and no trace file.
 
+pub mod findings;
 pub mod summary;
 pub mod table;
+mod tally;
 
+pub use findings::Findings;
 pub use summary::Summary;
 pub use table::table;

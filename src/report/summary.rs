@@ -1,9 +1,11 @@
 //! What a run found, in a few numbers.
 
 use super::table::plain;
-use crate::journal::{Row, RowOutcome};
+use super::tally::Tally;
+use crate::journal::{Facts, Row, RowOutcome};
 use crate::judge::Rubric;
 use crate::judge::rubric::Scale;
+use crate::judge::rules::FormatName;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,13 +20,18 @@ pub struct Summary {
     pub judged: usize,
     /// How often each label was given, in the rubric's order.
     pub labels: Vec<(String, usize)>,
-    /// Mean of the expected scores over the judged items; `None` where there is none.
+    /// Mean of the expected scores over the judged items that have one; `None` where none has.
     pub mean_expected: Option<f64>,
+    /// Items that a check settled, without a model.
+    pub checked: usize,
+    /// Of pairs, claims, panels and cascades.
+    pub tally: Tally,
     /// Items whose label mass was below the threshold.
     pub low_mass: Vec<String>,
     /// Items that failed, by kind: name and reason.
     pub failures: BTreeMap<&'static str, Vec<(String, String)>>,
-    scale: Scale,
+    /// What an expected score is.
+    expected: &'static str,
 }
 
 impl Summary {
@@ -40,19 +47,30 @@ impl Summary {
             mean_expected: None,
             low_mass: Vec::new(),
             failures: BTreeMap::new(),
-            scale: rubric.scale,
+            checked: 0,
+            tally: Tally::default(),
+            expected: expected_name(rubric),
         };
-        let mut total = 0.0;
+        let (mut total, mut valued) = (0.0, 0usize);
         for row in rows {
             match &row.outcome {
                 RowOutcome::Judged {
                     label,
                     expected,
                     low_mass,
+                    facts,
                     ..
                 } => {
                     summary.judged += 1;
-                    total += expected;
+                    if let Some(expected) = expected {
+                        total += expected;
+                        valued += 1;
+                    }
+                    match facts {
+                        Some(Facts::Checked) => summary.checked += 1,
+                        Some(facts) => summary.tally.add(facts),
+                        None => (),
+                    }
                     if let Some((_, count)) =
                         summary.labels.iter_mut().find(|(name, _)| name == label)
                     {
@@ -68,7 +86,7 @@ impl Summary {
                 }
             }
         }
-        summary.mean_expected = (summary.judged > 0).then(|| total / summary.judged as f64);
+        summary.mean_expected = (valued > 0).then(|| total / valued as f64);
         summary
     }
 
@@ -89,12 +107,17 @@ impl Summary {
             let _ = writeln!(text, "  labels     {}", labels.join(", "));
         }
         if let Some(mean) = self.mean_expected {
-            let what = match self.scale {
-                Scale::Binary => "probability of pass",
-                Scale::Integer => "expected score",
-            };
+            let what = self.expected;
             let _ = writeln!(text, "  mean       {mean:.3} {what} (n = {})", self.judged);
         }
+        if self.checked > 0 {
+            let _ = writeln!(
+                text,
+                "  checks     settled {} without a model",
+                self.checked
+            );
+        }
+        text.push_str(&self.tally.text());
         if !self.low_mass.is_empty() {
             let names = named(self.low_mass.iter().map(|name| plain(name)));
             let _ = writeln!(text, "  low mass   {}: {names}", self.low_mass.len());
@@ -134,10 +157,27 @@ impl Summary {
             ("low_mass", json!(self.low_mass)),
             ("failures", Value::Object(failures)),
         ];
-        fields
+        let mut object: Map<String, Value> = fields
             .into_iter()
             .map(|(name, value)| (name.to_string(), value))
-            .collect()
+            .collect();
+        if self.checked > 0 {
+            object.insert("checked".into(), json!(self.checked));
+        }
+        object.extend(self.tally.json());
+        object
+    }
+}
+
+/// What an expected score is under a rubric.
+fn expected_name(rubric: &Rubric) -> &'static str {
+    match (rubric.format, rubric.scale) {
+        (FormatName::Pairwise, _) => "probability of A",
+        (FormatName::Ranking, _) => "probability of the strongest",
+        (FormatName::Claims, _) => "share of supported claims",
+        (_, Scale::Binary) => "probability of pass",
+        (_, Scale::Integer) => "expected score",
+        (_, Scale::Named) => "expected value",
     }
 }
 

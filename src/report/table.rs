@@ -10,6 +10,17 @@ pub const MAX_ROWS: usize = 60;
 
 /// The table, `width` columns wide at most. `expected` names the column of expected scores.
 pub fn table<'a>(rows: impl Iterator<Item = &'a Row>, expected: &str, width: usize) -> String {
+    let rows: Vec<&Row> = rows.collect();
+    // The rubric is told where there are several.
+    let first = rows.iter().find_map(|row| row.rubric.as_deref());
+    let several = rows
+        .iter()
+        .any(|row| row.rubric.is_some() && row.rubric.as_deref() != first);
+    let named = |row: &Row| match (&row.rubric, several) {
+        (Some(rubric), true) => format!("{} {rubric}", shorten(&plain(&row.item), 28)),
+        _ => shorten(&plain(&row.item), 28),
+    };
+    let number = |value: &Option<f64>| value.map(|value| format!("{value:.3}")).unwrap_or_default();
     let mut lines: Vec<[String; 5]> =
         vec![["item", "label", expected, "mass", "why"].map(String::from)];
     let mut left_out = 0;
@@ -27,16 +38,16 @@ pub fn table<'a>(rows: impl Iterator<Item = &'a Row>, expected: &str, width: usi
                 rationale,
                 ..
             } => [
-                shorten(&plain(&row.item), 28),
+                named(row),
                 label.clone(),
-                format!("{expected:.3}"),
-                format!("{mass:.3}{}", if *low_mass { " low" } else { "" }),
+                number(expected),
+                format!("{}{}", number(mass), if *low_mass { " low" } else { "" }),
                 plain(rationale.as_deref().unwrap_or_default()),
             ],
             RowOutcome::Failed { kind, reason } => {
                 let why = format!("{}: {}", kind.name(), plain(reason));
                 [
-                    shorten(&plain(&row.item), 28),
+                    named(row),
                     "failed".into(),
                     String::new(),
                     String::new(),
@@ -140,14 +151,16 @@ mod tests {
     fn judged(item: &str, rationale: &str, low_mass: bool) -> Row {
         let outcome = RowOutcome::Judged {
             label: "pass".into(),
-            expected: 0.5,
-            mass: 0.25,
+            expected: Some(0.5),
+            mass: Some(0.25),
             low_mass,
-            margin: 0.0,
+            margin: Some(0.0),
             rationale: Some(rationale.into()),
+            facts: None,
         };
         Row {
             item: item.into(),
+            rubric: Some("r".into()),
             key: "k".into(),
             outcome,
         }
@@ -164,6 +177,7 @@ mod tests {
             judged("日本", "x", true),
             Row {
                 item: "b".into(),
+                rubric: Some("r".into()),
                 key: "k".into(),
                 outcome: failed,
             },

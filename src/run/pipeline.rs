@@ -217,7 +217,12 @@ impl Pipeline<'_> {
             }
         };
         let digest = digest::item(&item);
-        for (format, rubric) in self.formats.clone().into_iter().zip(&self.description.rubrics) {
+        for (format, rubric) in self
+            .formats
+            .clone()
+            .into_iter()
+            .zip(&self.description.rubrics)
+        {
             let key = self.description.key(rubric, &digest);
             if !fresh(&key, self, run, strict) {
                 continue;

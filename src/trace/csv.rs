@@ -86,7 +86,8 @@ impl<R: Read> Rows<R> {
             });
         }
         let pairs = header.iter().zip(cells);
-        let kept = pairs.filter(|(name, cell)| !cell.is_empty() || self.may_be_empty.contains(name));
+        let kept =
+            pairs.filter(|(name, cell)| !cell.is_empty() || self.may_be_empty.contains(name));
         Ok(kept
             .map(|(name, cell)| (name.clone(), Value::String(cell)))
             .collect())
@@ -162,12 +163,13 @@ mod tests {
     use super::*;
 
     fn check(text: &[u8], want: &[(u64, Result<&str, &str>)]) {
-        let found: Vec<(u64, Result<String, String>)> = Rows::new(text, 100, ["answer", "answer_b"])
-            .map(|(line, result)| {
-                let shown = result.map(|object| Value::Object(object).to_string());
-                (line, shown.map_err(|fault| fault.to_string()))
-            })
-            .collect();
+        let found: Vec<(u64, Result<String, String>)> =
+            Rows::new(text, 100, ["answer", "answer_b"])
+                .map(|(line, result)| {
+                    let shown = result.map(|object| Value::Object(object).to_string());
+                    (line, shown.map_err(|fault| fault.to_string()))
+                })
+                .collect();
         let want: Vec<(u64, Result<String, String>)> = want
             .iter()
             .map(|(line, result)| (*line, result.map(String::from).map_err(String::from)))

@@ -54,6 +54,28 @@ pub struct Item {
     pub metadata: Option<Value>,
 }
 
+impl Item {
+    /// An item that is only an answer, from no file.
+    pub fn answered(name: &str, answer: &str) -> Item {
+        Item {
+            name: name.into(),
+            file: "memory".into(),
+            line: 1,
+            input: None,
+            context: None,
+            answer: Some(answer.into()),
+            answer_b: None,
+            answers: None,
+            reference: None,
+            trajectory: None,
+            expected: None,
+            generator: None,
+            label: None,
+            metadata: None,
+        }
+    }
+}
+
 /// Why a `--map` argument was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
@@ -255,20 +277,9 @@ mod tests {
 
     fn bare(answer: &str) -> Item {
         Item {
-            name: "3".into(),
             file: "a.jsonl".into(),
             line: 3,
-            input: None,
-            context: None,
-            answer: Some(answer.into()),
-            answer_b: None,
-            answers: None,
-            reference: None,
-            trajectory: None,
-            expected: None,
-            generator: None,
-            label: None,
-            metadata: None,
+            ..Item::answered("3", answer)
         }
     }
 

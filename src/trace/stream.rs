@@ -119,7 +119,7 @@ pub fn count(paths: &[PathBuf], format: Option<TraceFormat>) -> Option<usize> {
                     line.clear();
                 }
             }
-            TraceFormat::Csv => total += Rows::new(reader, MAX_LINE, "").count(),
+            TraceFormat::Csv => total += Rows::new(reader, MAX_LINE, ["", ""]).count(),
         }
     }
     Some(total)

@@ -1,5 +1,7 @@
 //! Formats of judging. Each holds both halves: how the questions are posed, and how the answers are ruled on.
 
+pub mod pair;
+pub mod pairwise;
 pub mod pointwise;
 
 use super::evaluation::Format;
@@ -7,6 +9,7 @@ use super::prompt::PromptOrder;
 use super::rubric::Rubric;
 use super::rules::FormatName;
 use crate::trace::Item;
+use pairwise::Pairwise;
 use pointwise::{Mode, Pointwise};
 use std::sync::Arc;
 
@@ -25,6 +28,7 @@ pub struct Manner {
 pub fn of(rubric: Rubric, manner: Manner) -> Vec<Arc<dyn Format>> {
     let Manner { mode, order, seed } = manner;
     match rubric.format {
+        FormatName::Pairwise => vec![Arc::new(Pairwise { rubric, manner })],
         _ => vec![Arc::new(Pointwise {
             rubric,
             mode,
@@ -38,19 +42,12 @@ pub fn of(rubric: Rubric, manner: Manner) -> Vec<Arc<dyn Format>> {
 pub(super) fn probe() -> Item {
     let probe = || "probe".to_string();
     Item {
-        name: probe(),
-        file: probe(),
-        line: 1,
         input: Some(probe()),
         context: Some(vec![probe()]),
-        answer: Some(probe()),
         answer_b: Some(probe()),
         answers: Some(vec![probe(), probe()]),
         reference: Some(probe()),
         trajectory: Some(serde_json::json!([{ "role": "assistant", "content": "probe" }])),
-        expected: None,
-        generator: None,
-        label: None,
-        metadata: None,
+        ..Item::answered("probe", "probe")
     }
 }

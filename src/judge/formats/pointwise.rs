@@ -77,7 +77,9 @@ impl Format for Pointwise {
     }
 
     fn begin(self: Arc<Self>, item: Arc<Item>) -> (Box<dyn Evaluation>, Step) {
-        let asked = self.question(&item).map(|question| question.ask(self.seed(&item)));
+        let asked = self
+            .question(&item)
+            .map(|question| question.ask(self.seed(&item)));
         let step = Step::one(asked);
         match step {
             Step::Ask(_) => (Box::new(Asked { format: self, item }), step),
@@ -115,20 +117,8 @@ pub(crate) mod tests {
 
     pub(crate) fn item(answer: &str) -> Item {
         Item {
-            name: "1".into(),
-            file: "a.jsonl".into(),
-            line: 1,
             input: Some("what?".into()),
-            context: None,
-            answer: Some(answer.into()),
-            answer_b: None,
-            answers: None,
-            reference: None,
-            trajectory: None,
-            expected: None,
-            generator: None,
-            label: None,
-            metadata: None,
+            ..Item::answered("1", answer)
         }
     }
 
@@ -174,8 +164,13 @@ pub(crate) mod tests {
         let verdict = format
             .rule(&item("one two"), &answer(text, MASSES))
             .unwrap();
-        assert_eq!((verdict.label.as_str(), verdict.reading.as_ref().unwrap().low_mass),
-            ("pass", true));
+        assert_eq!(
+            (
+                verdict.label.as_str(),
+                verdict.reading.as_ref().unwrap().low_mass
+            ),
+            ("pass", true)
+        );
         assert!((verdict.expected.unwrap() - 8.0 / 9.0).abs() < 1e-12);
         assert!((verdict.reading.unwrap().mass - 0.9).abs() < 1e-12);
         assert_eq!(
