@@ -52,7 +52,7 @@ pub enum Prompt {
     Raw(String),
 }
 
-/// One field of a [`Shape::Object`].
+/// One field of a [`Shape::Object`], or of the objects in a [`FieldValue::List`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Field {
     /// The JSON key.
@@ -78,6 +78,24 @@ pub enum FieldValue {
         /// Longest passage, in characters.
         max_chars: usize,
     },
+    /// A JSON string that is one verbatim passage of `source`. Where `source` holds no word at all, it is empty.
+    Quote {
+        /// The only text that may be quoted.
+        source: String,
+        /// Longest passage, in characters.
+        max_chars: usize,
+    },
+    /// A JSON string that is one of these texts. The model chooses it token by token; nothing is read out.
+    Choice(Vec<String>),
+    /// A JSON array of objects. Labels and further lists can't stand in it.
+    List {
+        /// The fields of each object, in this order.
+        fields: Vec<Field>,
+        /// Fewest objects; 0 admits the empty array.
+        min_items: usize,
+        /// Most objects.
+        max_items: usize,
+    },
     /// Exactly one of the labels, read out as a distribution. Must be the last field.
     Labels(Labels),
 }
@@ -91,6 +109,25 @@ pub struct Labels {
     pub quoted: bool,
 }
 
+/// A stretch of a [`Shape::Written`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Segment {
+    /// This text, whatever the model thinks.
+    Literal(String),
+    /// Text of the model's own, of at least one character, that a literal must follow.
+    Text {
+        /// Upper bound of its length in characters.
+        max_chars: usize,
+        /// What can't stand in it, and with whose first occurrence it is over: the literal that follows holds it, and
+        /// what of that literal goes before it ends the text.
+        until: String,
+    },
+    /// One of the labels, bare (`quoted` is ignored), read out as a distribution. At most a literal may follow. Where a
+    /// literal before it ends with a blank, the model may have written the label with or without that blank, in
+    /// whatever tokens: all of it counts, and the output has the blank.
+    Labels(Labels),
+}
+
 /// The shape of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
@@ -100,6 +137,8 @@ pub enum Shape {
     Schema(String),
     /// A JSON object whose fields come in this order, with compact separators.
     Object(Vec<Field>),
+    /// Text as an evaluator was trained to write it, such as feedback, a mark, and a score.
+    Written(Vec<Segment>),
     /// No text at all: the distribution over the labels right after the prompt. `labels.quoted` is ignored.
     Labels(Labels),
     /// No text at all: the last hidden state of the prompt's last token. Reserved for learned heads.

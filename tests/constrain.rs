@@ -7,6 +7,12 @@ mod vocabularies;
 #[path = "constrain/labels.rs"]
 mod labels;
 
+#[path = "constrain/segments.rs"]
+mod segments;
+
+#[path = "constrain/lists.rs"]
+mod lists;
+
 #[path = "constrain/walks.rs"]
 mod walks;
 
@@ -18,7 +24,7 @@ use vocabularies::{fetched, real, small};
 use walks::{Dice, admitted, allowed, check_judgement, judgement, walk};
 
 /// Texts that strain escapes, cuts and the grammar's own syntax.
-const NASTY: [&str; 24] = [
+pub const NASTY: [&str; 24] = [
     "The quick brown fox jumps over the lazy dog. The quick brown cat doesn't.",
     "He said \"no\", then 'yes' \u{2014} \u{201c}maybe\u{201d} it\u{2019}s 3.14 or 2,000.",
     "C:\\new\\table \\\\ \\u0041 \\\" end",
@@ -278,6 +284,7 @@ fn shapes_without_a_grammar() {
         bare.next(),
         Ok(Next::Labels {
             labels: labels.clone(),
+            opening: String::new(),
             closing: String::new()
         })
     );
@@ -301,6 +308,7 @@ fn shapes_without_a_grammar() {
         scored.next(),
         Ok(Next::Labels {
             labels,
+            opening: String::new(),
             closing: "}".to_owned()
         })
     );

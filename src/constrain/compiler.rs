@@ -2,9 +2,9 @@
 //!
 //! One compiler serves all asks to one model. It holds what is costly to make: the token trie, and the label tries.
 
-use super::grammar::{self, Body};
+use super::rules::{Body, Outline};
 use super::walker::{End, Free, Grammar, Literal, reason};
-use super::{ConstrainError, Constraint, LabelTrie, Mask, Vocabulary};
+use super::{ConstrainError, Constraint, LabelTrie, Mask, Vocabulary, grammar, segments};
 use crate::ask::{Labels, Shape};
 use crate::tokenizer::Tokenizer;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
@@ -24,7 +24,7 @@ pub struct Compiler {
     factory: OnceLock<Result<ParserFactory, String>>,
     free: Mask,
     stops: Arc<[u32]>,
-    tries: Mutex<HashMap<(Labels, String), Arc<LabelTrie>>>,
+    tries: Mutex<HashMap<(Labels, String, String), Arc<LabelTrie>>>,
 }
 
 impl Compiler {
@@ -78,23 +78,20 @@ impl Compiler {
                 Box::new(self.grammar(TopLevelGrammar::from_json_schema(schema), End::Done)?)
             }
             Shape::Object(fields) => {
-                let outline = grammar::object(fields)?;
-                let end = match outline.labels {
-                    Some((labels, closing)) => End::Labels(labels, closing),
-                    None => End::Done,
-                };
-                match outline.body {
-                    Body::Literal(text) => Box::new(self.literal(&text, end)?),
-                    Body::Lark(lark) => {
-                        Box::new(self.grammar(TopLevelGrammar::from_lark(lark), end)?)
-                    }
-                }
+                return self.outlined(grammar::object(fields)?);
+            }
+            Shape::Written(segments) => {
+                return self.outlined(segments::written(segments, self.vocabulary.endings())?);
             }
             Shape::Labels(labels) => {
                 super::labels::check(labels)?;
                 Box::new(Literal {
                     tokens: Vec::new(),
-                    end: End::Labels(labels.clone(), String::new()),
+                    end: End::Labels {
+                        labels: labels.clone(),
+                        opening: String::new(),
+                        closing: String::new(),
+                    },
                 })
             }
             Shape::Hidden => Box::new(Literal {
@@ -104,21 +101,23 @@ impl Compiler {
         })
     }
 
-    /// The token paths to `labels` before `closing`, built once.
+    /// The token paths to `labels` between `opening` and `closing`, built once.
     ///
     /// # Errors
     /// [`ConstrainError::Compile`] as [`LabelTrie::build`].
     pub fn label_trie(
         &self,
         labels: &Labels,
+        opening: &str,
         closing: &str,
     ) -> Result<Arc<LabelTrie>, ConstrainError> {
-        let key = (labels.clone(), closing.to_owned());
+        let key = (labels.clone(), opening.to_owned(), closing.to_owned());
         let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(trie) = tries.get(&key) {
             return Ok(Arc::clone(trie));
         }
-        let trie = Arc::new(LabelTrie::build(&self.vocabulary, labels, closing)?);
+        let trie = LabelTrie::build(&self.vocabulary, labels, opening, closing)?;
+        let trie = Arc::new(trie);
         if tries.len() >= MOST_TRIES {
             tries.clear();
         }
@@ -129,6 +128,15 @@ impl Compiler {
     /// The vocabulary.
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
+    }
+
+    fn outlined(&self, outline: Outline) -> Result<Box<dyn Constraint>, ConstrainError> {
+        Ok(match outline.body {
+            Body::Literal(text) => Box::new(self.literal(&text, outline.end)?),
+            Body::Lark(lark) => {
+                Box::new(self.grammar(TopLevelGrammar::from_lark(lark), outline.end)?)
+            }
+        })
     }
 
     fn literal(&self, text: &str, end: End) -> Result<Literal, ConstrainError> {

@@ -3,36 +3,16 @@
 //! Knows no tokens: what it makes is text, and the literal end that follows.
 
 use super::ConstrainError;
-use super::labels::{check, escaped, written};
+use super::labels::{check, escaped};
 use super::quotes::Quotes;
+use super::rules::{MOST_CHARACTERS, Outline, Rules};
+use super::walker::End;
 use crate::ask::{Field, FieldValue, Labels};
 use serde_json::{Value, json};
 use std::collections::HashSet;
-use std::fmt::Write;
 
-/// Longest text that a field may hold, in characters.
-const MOST_CHARACTERS: usize = 1 << 20;
-
-/// Most passages that a field may hold.
-const MOST_QUOTES: usize = 1 << 10;
-
-/// What an object's text is made of, up to the labels.
-#[derive(Debug, PartialEq)]
-pub(super) struct Outline {
-    /// The text that comes whatever the model thinks, or a grammar where it has a choice.
-    pub(super) body: Body,
-    /// The labels that follow and the text after them, if the object ends with labels.
-    pub(super) labels: Option<(Labels, String)>,
-}
-
-/// The text of an object up to its labels.
-#[derive(Debug, PartialEq)]
-pub(super) enum Body {
-    /// There is nothing to choose.
-    Literal(String),
-    /// A Lark grammar.
-    Lark(String),
-}
+/// Most passages or objects that a field may hold.
+const MOST_ITEMS: usize = 1 << 10;
 
 /// The outline of an object whose fields come in this order, with compact separators.
 ///
@@ -40,72 +20,153 @@ pub(super) enum Body {
 /// [`ConstrainError::Compile`] where a name comes twice, labels are not the last field, bare labels are no JSON, or a
 /// bound admits nothing.
 pub(super) fn object(fields: &[Field]) -> Result<Outline, ConstrainError> {
-    let mut names = HashSet::new();
     let mut rules = Rules::default();
-    let mut labels = None;
     rules.literal("{");
-    for (index, field) in fields.iter().enumerate() {
-        let refuse = |reason: String| {
-            Err(ConstrainError::Compile(format!(
-                "field {:?}: {reason}",
-                field.name
-            )))
-        };
-        if !names.insert(&field.name) {
-            return refuse("the name is there twice".to_owned());
-        }
-        if index > 0 {
-            rules.literal(",");
-        }
-        rules.literal(&format!("\"{}\":", escaped(&field.name)));
-        match &field.value {
-            FieldValue::Text { max_chars } => {
-                if !(1..=MOST_CHARACTERS).contains(max_chars) {
-                    return refuse(format!(
-                        "a text of {max_chars} characters is outside 1..={MOST_CHARACTERS}"
-                    ));
-                }
-                rules.text(*max_chars);
+    let plain = match fields.split_last() {
+        Some((
+            Field {
+                value: FieldValue::Labels(_),
+                ..
+            },
+            rest,
+        )) => rest,
+        _ => fields,
+    };
+    members(&mut rules, plain)?;
+    let end = match fields[plain.len()..].first() {
+        Some(Field {
+            name,
+            value: FieldValue::Labels(labels),
+        }) => {
+            if plain.iter().any(|field| field.name == *name) {
+                return Err(refused(name, "the name is there twice"));
             }
-            FieldValue::Quotes {
-                source,
-                max_items,
-                max_chars,
-            } => {
-                if *max_items > MOST_QUOTES {
-                    return refuse(format!("{max_items} quotes are more than {MOST_QUOTES}"));
-                }
-                // The bound keeps the grammar's counters small; no source is longer.
-                match Quotes::of(source, (*max_chars).min(MOST_CHARACTERS))? {
-                    Some(quotes) if *max_items > 0 => rules.quotes(&quotes, *max_items),
-                    _ => rules.literal("[]"),
-                }
+            check(labels)?;
+            rules.literal(&format!(
+                "{}\"{}\":{}",
+                if plain.is_empty() { "" } else { "," },
+                escaped(name),
+                if labels.quoted { "\"" } else { "" }
+            ));
+            if let Some(label) = labels
+                .names
+                .iter()
+                .find(|label| !labels.quoted && !is_compact_json(label))
+            {
+                let reason = format!("the bare label {label:?} is no JSON value");
+                return Err(refused(name, &reason));
             }
-            FieldValue::Labels(given) => {
-                if index + 1 < fields.len() {
-                    return refuse("labels must be the last field".to_owned());
-                }
-                check(given)?;
-                if given.quoted {
-                    rules.literal("\"");
-                } else if let Some(name) = written(given).iter().find(|name| !is_compact_json(name))
-                {
-                    return refuse(format!("the bare label {name:?} is no JSON value"));
-                }
-                labels = Some((
-                    given.clone(),
-                    if given.quoted { "\"}" } else { "}" }.to_owned(),
-                ));
+            End::Labels {
+                labels: labels.clone(),
+                opening: String::new(),
+                closing: if labels.quoted { "\"}" } else { "}" }.to_owned(),
             }
         }
-    }
-    if labels.is_none() {
-        rules.literal("}");
-    }
+        _ => {
+            rules.literal("}");
+            End::Done
+        }
+    };
     Ok(Outline {
         body: rules.finish(),
-        labels,
+        end,
     })
+}
+
+/// Writes fields that hold no labels, with commas between them.
+fn members(rules: &mut Rules, fields: &[Field]) -> Result<(), ConstrainError> {
+    let mut names = HashSet::new();
+    for (index, field) in fields.iter().enumerate() {
+        if !names.insert(&field.name) {
+            return Err(refused(&field.name, "the name is there twice"));
+        }
+        let comma = if index > 0 { "," } else { "" };
+        rules.literal(&format!("{comma}\"{}\":", escaped(&field.name)));
+        value(rules, &field.value).map_err(|error| refused(&field.name, &error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Writes what a field holds.
+fn value(rules: &mut Rules, value: &FieldValue) -> Result<(), ConstrainError> {
+    let refuse = |reason: String| Err(ConstrainError::Compile(reason));
+    match value {
+        FieldValue::Text { max_chars } => {
+            if !(1..=MOST_CHARACTERS).contains(max_chars) {
+                return refuse(format!(
+                    "a text of {max_chars} characters is outside 1..={MOST_CHARACTERS}"
+                ));
+            }
+            rules.text(*max_chars);
+        }
+        FieldValue::Quotes {
+            source,
+            max_items,
+            max_chars,
+        } => {
+            if *max_items > MOST_ITEMS {
+                return refuse(format!("{max_items} quotes are more than {MOST_ITEMS}"));
+            }
+            // The bound keeps the grammar's counters small; no source is longer.
+            match Quotes::of(source, (*max_chars).min(MOST_CHARACTERS))? {
+                Some(quotes) if *max_items > 0 => rules.quotes(&quotes, *max_items),
+                _ => rules.literal("[]"),
+            }
+        }
+        FieldValue::Quote { source, max_chars } => {
+            match Quotes::of(source, (*max_chars).min(MOST_CHARACTERS))? {
+                Some(quotes) => {
+                    rules.quote(&quotes);
+                }
+                None => rules.literal("\"\""),
+            }
+        }
+        FieldValue::Choice(texts) => {
+            check(&Labels {
+                names: texts.clone(),
+                quoted: true,
+            })?;
+            rules.choice(texts);
+        }
+        FieldValue::List {
+            fields,
+            min_items,
+            max_items,
+        } => {
+            if fields.is_empty() {
+                return refuse("the objects of the list have no field".to_owned());
+            }
+            if min_items > max_items || *max_items > MOST_ITEMS {
+                return refuse(format!(
+                    "a list of {min_items} to {max_items} objects is outside 0..={MOST_ITEMS}"
+                ));
+            }
+            let nested = |field: &&Field| {
+                matches!(field.value, FieldValue::Labels(_) | FieldValue::List { .. })
+            };
+            if let Some(field) = fields.iter().find(nested) {
+                return refuse(format!(
+                    "the field {:?} holds labels or a list, and neither can stand in a list",
+                    field.name
+                ));
+            }
+            if *max_items == 0 {
+                rules.literal("[]");
+                return Ok(());
+            }
+            let outer = rules.enter();
+            rules.literal("{");
+            members(rules, fields)?;
+            rules.literal("}");
+            rules.list(outer, *min_items, *max_items);
+        }
+        FieldValue::Labels(_) => return refuse("labels must be the last field".to_owned()),
+    }
+    Ok(())
+}
+
+fn refused(name: &str, reason: &str) -> ConstrainError {
+    ConstrainError::Compile(format!("field {name:?}: {reason}"))
 }
 
 /// A JSON schema, given as text, with the settings that make its separators compact.
@@ -136,69 +197,9 @@ fn is_compact_json(label: &str) -> bool {
         && label.trim() == label
 }
 
-/// The rules of a Lark grammar, as they are gathered field by field.
-#[derive(Default)]
-struct Rules {
-    /// Literal text that is not in `start` yet.
-    pending: String,
-    start: String,
-    terminals: String,
-    count: usize,
-}
-
-impl Rules {
-    fn literal(&mut self, text: &str) {
-        self.pending.push_str(text);
-    }
-
-    fn text(&mut self, longest: usize) {
-        let name = self.terminal("TEXT");
-        let _ = writeln!(
-            self.terminals,
-            r#"{name}: /"([^"\\\x00-\x1f\x7f]|\\["\\bfnrt]){{1,{longest}}}"/"#
-        );
-        self.start.push_str(&name);
-    }
-
-    fn quotes(&mut self, quotes: &Quotes, most: usize) {
-        self.literal("[");
-        let name = self.terminal("QUOTE");
-        self.terminals.push_str(&quotes.terminals(&name));
-        self.start.push_str(&name);
-        if most > 1 {
-            let _ = write!(self.start, " (\",\" {name}){{0,{}}}", most - 1);
-        }
-        self.literal("]");
-    }
-
-    /// A new terminal's name, after all literal text so far.
-    fn terminal(&mut self, kind: &str) -> String {
-        self.flush();
-        self.count += 1;
-        format!("{kind}_{}", self.count)
-    }
-
-    fn flush(&mut self) {
-        if !self.pending.is_empty() {
-            // Lark strings are JSON strings in which a delete character must be escaped too.
-            let quoted = Value::from(std::mem::take(&mut self.pending))
-                .to_string()
-                .replace('\u{7f}', "\\u007f");
-            let _ = write!(self.start, " {quoted} ");
-        }
-    }
-
-    fn finish(mut self) -> Body {
-        if self.count == 0 {
-            return Body::Literal(self.pending);
-        }
-        self.flush();
-        Body::Lark(format!("start: {}\n{}", self.start, self.terminals))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::rules::Body;
     use super::*;
 
     fn labels(names: &[&str], quoted: bool) -> FieldValue {
@@ -215,6 +216,14 @@ mod tests {
         }
     }
 
+    fn list(fields: Vec<Field>, min_items: usize, max_items: usize) -> FieldValue {
+        FieldValue::List {
+            fields,
+            min_items,
+            max_items,
+        }
+    }
+
     fn quotes(source: &str, max_items: usize, max_chars: usize) -> FieldValue {
         FieldValue::Quotes {
             source: source.to_owned(),
@@ -228,10 +237,11 @@ mod tests {
         let check = |fields: &[Field], expected: &str, closing: Option<&str>| {
             let outline = object(fields).expect("the fields are right");
             assert_eq!(outline.body, Body::Literal(expected.to_owned()));
-            assert_eq!(
-                outline.labels.map(|(_, closing)| closing).as_deref(),
-                closing
-            );
+            let found = match &outline.end {
+                End::Labels { closing, .. } => Some(closing.as_str()),
+                End::Done => None,
+            };
+            assert_eq!(found, closing);
         };
         check(&[], "{}", None);
         check(
@@ -250,6 +260,15 @@ mod tests {
             None,
         );
         check(&[field("e", quotes("word", 0, 9))], "{\"e\":[]}", None);
+        let quote = FieldValue::Quote {
+            source: "?".to_owned(),
+            max_chars: 9,
+        };
+        check(&[field("q", quote)], "{\"q\":\"\"}", None);
+        let choice = FieldValue::Choice(vec!["a\"b".to_owned()]);
+        check(&[field("c", choice.clone())], "{\"c\":\"a\\\"b\"}", None);
+        let list = list(vec![field("c", choice)], 0, 0);
+        check(&[field("l", list)], "{\"l\":[]}", None);
     }
 
     #[test]
@@ -282,6 +301,28 @@ mod tests {
         check(&[field("a", labels(&["1", "1"], false))]);
         check(&[field("a", labels(&[""], true))]);
         check(&[field("a", labels(&[], true))]);
+        check(&[field("a", FieldValue::Choice(Vec::new()))]);
+        check(&[field(
+            "a",
+            FieldValue::Choice(vec!["x".to_owned(), "x".to_owned()]),
+        )]);
+        let text = || field("t", FieldValue::Text { max_chars: 9 });
+        check(&[field("a", list(vec![], 0, 3))]);
+        check(&[field("a", list(vec![text(), text()], 0, 3))]);
+        check(&[field("a", list(vec![text()], 4, 3))]);
+        check(&[field("a", list(vec![text()], 0, usize::MAX))]);
+        check(&[field(
+            "a",
+            list(vec![field("l", labels(&["1"], false))], 0, 3),
+        )]);
+        check(&[field(
+            "a",
+            list(vec![field("l", list(vec![text()], 0, 3))], 0, 3),
+        )]);
+        check(&[
+            field("a", FieldValue::Text { max_chars: 9 }),
+            field("a", FieldValue::Text { max_chars: 9 }),
+        ]);
     }
 
     #[test]

@@ -17,6 +17,9 @@
 //!         + Σ  Π p(ti | …)                                   over paths that spell L + a beginning of C at once
 //! ```
 //!
+//! Where a blank goes before the label, the model may write it as a token of its own, in one token with the label, or not
+//! at all. Then each label has two spellings, with and without the blank, and its mass is the sum over both.
+//!
 //! So no path counts twice and the masses add up to at most 1. [`LabelTrie`] holds the paths; it knows no probability,
 //! no grammar and no tensor. A label of `n` bytes has up to `2^(n−1)` paths, so a reader of long labels leaves out paths
 //! whose probability so far can't matter any more.
@@ -55,24 +58,40 @@ struct Node {
 }
 
 impl LabelTrie {
-    /// Builds the paths to `labels`, which are followed by `closing`. Quoted labels are spelled as JSON escapes them,
-    /// but for a label without closing text, which stands in no JSON.
+    /// Builds the paths to `labels`, which may stand behind `opening` and are followed by `closing`. Quoted labels are
+    /// spelled as JSON escapes them, but for a label without closing text, which stands in no JSON.
     ///
     /// # Errors
-    /// [`ConstrainError::Compile`] where there is no label, an empty or repeated one, or far too much text.
+    /// [`ConstrainError::Compile`] where there is no label, an empty or repeated one, far too much text, or a label that
+    /// begins as the opening does.
     pub fn build(
         vocabulary: &Vocabulary,
         labels: &Labels,
+        opening: &str,
         closing: &str,
     ) -> Result<Self, ConstrainError> {
         check(labels)?;
-        let texts = if closing.is_empty() {
+        let bare = if closing.is_empty() {
             labels.names.clone()
         } else {
             written(labels)
         };
+        let mut texts = bare.clone();
+        let mut spellings: Vec<(String, usize)> = bare.into_iter().zip(0..).collect();
+        if let Some(first) = opening.chars().next() {
+            if let Some(name) = texts.iter().find(|text| text.starts_with(first)) {
+                return Err(ConstrainError::Compile(format!(
+                    "the label {name:?} begins as the text before it ends: take {first:?} from the label"
+                )));
+            }
+            texts = texts
+                .iter()
+                .map(|text| format!("{opening}{text}"))
+                .collect();
+            spellings.extend(texts.iter().cloned().zip(0..));
+        }
         let spelling = Spelling {
-            texts: &texts,
+            spellings: &spellings,
             closing: closing.as_bytes(),
         };
         let mut nodes = Vec::new();
@@ -81,7 +100,7 @@ impl LabelTrie {
         while nodes.len() < waiting.len() {
             let prefix: Vec<u8> = waiting[nodes.len()].clone();
             let mut edges = BTreeMap::new();
-            for text in &texts {
+            for (text, _) in &spellings {
                 let Some(rest) = text
                     .as_bytes()
                     .strip_prefix(prefix.as_slice())
@@ -106,7 +125,10 @@ impl LabelTrie {
                     edges.extend(tokens.iter().map(|&token| (token, step)));
                 }
             }
-            let label = texts.iter().position(|text| text.as_bytes() == prefix);
+            let label = spellings
+                .iter()
+                .find(|(text, _)| text.as_bytes() == prefix)
+                .map(|(_, label)| *label);
             nodes.push(Node {
                 edges: edges.into_iter().collect(),
                 label,
@@ -124,7 +146,7 @@ impl LabelTrie {
         &self.names
     }
 
-    /// The text of a label as it stands in the output: the label itself, or the way JSON escapes it.
+    /// The text of a label as it stands in the output: the label itself, or the way JSON escapes it, behind the opening.
     pub fn text(&self, label: usize) -> &str {
         &self.texts[label]
     }
@@ -184,19 +206,21 @@ pub(super) fn check(labels: &Labels) -> Result<(), ConstrainError> {
     Ok(())
 }
 
-/// What a path has spelled so far.
+/// The ways to spell the labels, and what follows them.
 struct Spelling<'a> {
-    texts: &'a [String],
+    /// Each text that spells a label, with the label's index.
+    spellings: &'a [(String, usize)],
     closing: &'a [u8],
 }
 
 impl Spelling<'_> {
-    /// The label that `spelled` completes, or `None` where a longer label begins with it. `spelled` is a label, a
-    /// beginning of one, or a label and a beginning of the closing text.
+    /// The label that `spelled` completes, or `None` where a longer spelling begins with it. `spelled` is a spelling, a
+    /// beginning of one, or a spelling and a beginning of the closing text.
     fn complete(&self, spelled: &[u8]) -> Option<usize> {
-        let goes_on =
-            |text: &String| text.len() > spelled.len() && text.as_bytes().starts_with(spelled);
-        if self.texts.iter().any(goes_on) {
+        let goes_on = |(text, _): &(String, usize)| {
+            text.len() > spelled.len() && text.as_bytes().starts_with(spelled)
+        };
+        if self.spellings.iter().any(goes_on) {
             return None;
         }
         // Where a label is another one with closing text (`4` and `4}`), the longer one has the path.
@@ -206,10 +230,9 @@ impl Spelling<'_> {
                 .is_some_and(|rest| self.closing.starts_with(rest))
                 .then_some(text.len())
         };
-        self.texts
+        self.spellings
             .iter()
-            .enumerate()
-            .filter_map(|(label, text)| Some((ends(text)?, label)))
+            .filter_map(|(text, label)| Some((ends(text)?, *label)))
             .max()
             .map(|(_, label)| label)
     }

@@ -14,6 +14,10 @@ mod compiler;
 
 mod grammar;
 
+mod segments;
+
+mod rules;
+
 mod quotes;
 
 mod walker;
@@ -47,11 +51,14 @@ pub enum Next {
     Choose(Mask),
     /// These tokens come, whatever the model thinks (never empty).
     Forced(Vec<u32>),
-    /// The label position: the engine reads out the distribution, the best label is appended as text, then
-    /// `closing` follows as text, and the output is complete.
+    /// The label position: the engine reads out the distribution, `opening` and the best label are appended as text,
+    /// then `closing` follows as text, and the output is complete.
     Labels {
         /// The labels.
         labels: Labels,
+        /// A blank that belongs before the label, and that the model may write in one token with it or leave out;
+        /// empty where the label stands right behind the output so far.
+        opening: String,
         /// Literal text after the bare label, closing quote included, e.g. `"}` or `}`; empty for `Shape::Labels`.
         closing: String,
     },

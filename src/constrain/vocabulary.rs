@@ -21,6 +21,8 @@ const MOST_NODES: usize = (1 << 22) - 1;
 pub struct Vocabulary {
     bytes: Vec<Vec<u8>>,
     stops: Vec<u32>,
+    /// How the tokens that end an answer are written, for those that are.
+    endings: Vec<String>,
     encode: Encode,
     /// Tokens with bytes, ascending by bytes and then by id.
     sorted: Vec<u32>,
@@ -56,6 +58,12 @@ impl Vocabulary {
             ));
         }
         let mut bytes = bytes;
+        let endings = stops
+            .iter()
+            .filter_map(|&stop| std::str::from_utf8(&bytes[stop as usize]).ok())
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+            .collect();
         for (token, text) in bytes.iter_mut().enumerate() {
             // The byte 255 is part of no UTF-8 text, and the trie takes it for the mark of a special token.
             let marked = text.contains(&TokTrie::SPECIAL_TOKEN_MARKER);
@@ -74,6 +82,7 @@ impl Vocabulary {
         Ok(Vocabulary {
             bytes,
             stops,
+            endings,
             encode,
             sorted,
         })
@@ -92,7 +101,14 @@ impl Vocabulary {
         let encoder = Arc::clone(tokenizer);
         let encode =
             Arc::new(move |text: &str| encoder.encode_at(text, Specials::Plain, Position::Inside));
-        Vocabulary::new(bytes, &control, tokenizer.stops().to_vec(), encode)
+        let stops = tokenizer.stops().to_vec();
+        let mut vocabulary = Vocabulary::new(bytes, &control, stops, encode)?;
+        let pieces = tokenizer.stops().iter().map(|&stop| tokenizer.piece(stop));
+        vocabulary.endings = pieces
+            .filter(|piece| !piece.is_empty())
+            .map(str::to_owned)
+            .collect();
+        Ok(vocabulary)
     }
 
     /// Number of token ids.
@@ -108,6 +124,11 @@ impl Vocabulary {
     /// The tokens that end an answer.
     pub fn stops(&self) -> &[u32] {
         &self.stops
+    }
+
+    /// How the tokens that end an answer are written, such as `<|im_end|>`.
+    pub fn endings(&self) -> &[String] {
+        &self.endings
     }
 
     /// The tokens whose bytes are exactly `bytes`, ascending by id. Several tokens may add the same bytes.

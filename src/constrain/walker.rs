@@ -12,16 +12,25 @@ use std::sync::Arc;
 pub(super) enum End {
     /// Nothing.
     Done,
-    /// Labels, and literal text after them.
-    Labels(Labels, String),
+    /// Labels, and the text around them.
+    Labels {
+        labels: Labels,
+        opening: String,
+        closing: String,
+    },
 }
 
 impl End {
     fn next(&self) -> Next {
         match self {
             End::Done => Next::Done,
-            End::Labels(labels, closing) => Next::Labels {
+            End::Labels {
+                labels,
+                opening,
+                closing,
+            } => Next::Labels {
                 labels: labels.clone(),
+                opening: opening.clone(),
                 closing: closing.clone(),
             },
         }
@@ -158,7 +167,7 @@ fn after(end: &End, tokens: &[u32]) -> Result<End, ConstrainError> {
         End::Done if !tokens.is_empty() => Err(ConstrainError::Decode(
             "a token came after the end".to_owned(),
         )),
-        End::Labels(..) if tokens.is_empty() => Ok(end.clone()),
+        End::Labels { .. } if tokens.is_empty() => Ok(end.clone()),
         _ => Ok(End::Done),
     }
 }

@@ -3,7 +3,7 @@
 //! Tokenizes and compiles, and checks that prompt and answer fit before the first row is computed. Knows no batch and no
 //! tensor.
 
-use crate::ask::{Ask, Failure, FieldValue, Labels, Shape, Ticket};
+use crate::ask::{Ask, Failure, FieldValue, Labels, Segment, Shape, Ticket};
 use crate::engine::frontend::Frontend;
 use crate::engine::session::Session;
 use crate::model::batch::PAGE;
@@ -75,6 +75,17 @@ fn room(shape: &Shape, max_tokens: usize, limits: Limits) -> (usize, usize) {
         Shape::Object(fields) => {
             let branch = fields.iter().filter_map(|field| match &field.value {
                 FieldValue::Labels(labels) => Some(longest(labels)),
+                _ => None,
+            });
+            match branch.max() {
+                Some(branch) => (max_tokens.saturating_add(branch), 1),
+                None => (max_tokens, 0),
+            }
+        }
+        Shape::Written(segments) => {
+            let branch = segments.iter().filter_map(|segment| match segment {
+                // A blank before the label may be a token of its own.
+                Segment::Labels(labels) => Some(longest(labels) + 1),
                 _ => None,
             });
             match branch.max() {

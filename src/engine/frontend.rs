@@ -25,11 +25,16 @@ pub trait Frontend: Send + Sync {
     /// # Errors
     /// [`Failure::Grammar`] where the shape can't be compiled.
     fn constrain(&self, shape: &Shape) -> Result<Box<dyn Constraint>, Failure>;
-    /// The token paths to labels that `closing` follows.
+    /// The token paths to labels that may stand behind `opening` and that `closing` follows.
     ///
     /// # Errors
     /// [`Failure::Grammar`] where the labels can't be told apart or spelled.
-    fn label_paths(&self, labels: &Labels, closing: &str) -> Result<Arc<dyn LabelPaths>, Failure>;
+    fn label_paths(
+        &self,
+        labels: &Labels,
+        opening: &str,
+        closing: &str,
+    ) -> Result<Arc<dyn LabelPaths>, Failure>;
 }
 
 /// The front end of a model file.
@@ -93,8 +98,14 @@ impl Frontend for ModelFrontend {
         self.compiler.compile(shape).map_err(grammar)
     }
 
-    fn label_paths(&self, labels: &Labels, closing: &str) -> Result<Arc<dyn LabelPaths>, Failure> {
-        Ok(self.compiler.label_trie(labels, closing).map_err(grammar)?)
+    fn label_paths(
+        &self,
+        labels: &Labels,
+        opening: &str,
+        closing: &str,
+    ) -> Result<Arc<dyn LabelPaths>, Failure> {
+        let trie = self.compiler.label_trie(labels, opening, closing);
+        Ok(trie.map_err(grammar)?)
     }
 }
 

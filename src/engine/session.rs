@@ -176,11 +176,17 @@ impl Session {
                     return Ok(None);
                 }
                 // A bare distribution takes no room, but a label within a text does.
-                Next::Labels { closing, .. } if left == 0 && !closing.is_empty() => {
+                Next::Labels {
+                    opening, closing, ..
+                } if left == 0 && !(opening.is_empty() && closing.is_empty()) => {
                     return Err(length);
                 }
-                Next::Labels { labels, closing } => {
-                    let paths = frontend.label_paths(&labels, &closing)?;
+                Next::Labels {
+                    labels,
+                    opening,
+                    closing,
+                } => {
+                    let paths = frontend.label_paths(&labels, &opening, &closing)?;
                     self.want = Want::Readout(Reading {
                         walk: Walk::new(Arc::clone(&paths)),
                         paths,

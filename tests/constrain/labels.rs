@@ -135,7 +135,7 @@ fn masses_equal_those_of_all_token_paths() {
             let compiler = Compiler::from_vocabulary(table(tokens)).expect("the vocabulary serves");
             let vocabulary = compiler.vocabulary();
             let trie = compiler
-                .label_trie(&labels(names, quoted), closing)
+                .label_trie(&labels(names, quoted), "", closing)
                 .expect("the labels are right");
             assert_eq!(trie.labels(), names);
             let texts: Vec<&str> = (0..names.len()).map(|label| trie.text(label)).collect();
@@ -195,7 +195,7 @@ fn a_label_of_a_sentencepiece_vocabulary_has_a_byte_path_too() {
         };
         let compiler = Compiler::from_vocabulary(vocabulary).expect("the vocabulary serves");
         let trie = compiler
-            .label_trie(&labels(&["5", "10"], false), "}")
+            .label_trie(&labels(&["5", "10"], false), "", "}")
             .expect("the labels are right");
         let vocabulary = compiler.vocabulary();
         // `5` is 29945 and `<0x35>` is 3 + 0x35 in both; `10` is no token, so it begins with a `1`.
@@ -251,7 +251,7 @@ fn a_label_of_a_byte_level_vocabulary_may_be_one_token() {
     };
     let compiler = Compiler::from_vocabulary(vocabulary).expect("the vocabulary serves");
     let trie = compiler
-        .label_trie(&labels(&["1", "5", "10"], false), "}")
+        .label_trie(&labels(&["1", "5", "10"], false), "", "}")
         .expect("the labels are right");
     let step = |text: &str| {
         let token = compiler.vocabulary().exactly(text.as_bytes())[0];
@@ -277,25 +277,25 @@ fn a_label_of_a_byte_level_vocabulary_may_be_one_token() {
 fn tries_are_built_once_and_bad_labels_refused() {
     let compiler = Compiler::from_vocabulary(table(&[b"1", b"2"])).expect("the vocabulary serves");
     let first = compiler
-        .label_trie(&labels(&["1", "2"], false), "}")
+        .label_trie(&labels(&["1", "2"], false), "", "}")
         .expect("the labels are right");
     let second = compiler
-        .label_trie(&labels(&["1", "2"], false), "}")
+        .label_trie(&labels(&["1", "2"], false), "", "}")
         .expect("the labels are right");
     assert!(std::sync::Arc::ptr_eq(&first, &second));
     let other = compiler
-        .label_trie(&labels(&["2", "1"], false), "}")
+        .label_trie(&labels(&["2", "1"], false), "", "}")
         .expect("the labels are right");
     assert_eq!(other.labels(), ["2", "1"]);
     // No token spells it: it has no path, and so no mass.
     let absent = compiler
-        .label_trie(&labels(&["3"], false), "}")
+        .label_trie(&labels(&["3"], false), "", "}")
         .expect("the label is right");
     assert!(absent.edges(absent.root()).is_empty());
     let long = "a".repeat(20_000);
     for names in [&[][..], &[""], &["1", "1"], &[long.as_str()]] {
         assert!(matches!(
-            compiler.label_trie(&labels(names, false), "}"),
+            compiler.label_trie(&labels(names, false), "", "}"),
             Err(ConstrainError::Compile(_))
         ));
     }

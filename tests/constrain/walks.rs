@@ -67,7 +67,13 @@ pub fn walk(
                         .all(|&token| ends(token) || !vocabulary.bytes(token).is_empty())
                 );
                 // Ways out are few among many tokens: now and then one is taken where there is one.
-                let closes = |token: u32| ends(token) || vocabulary.bytes(token).contains(&b'"');
+                let closes = |token: u32| {
+                    ends(token)
+                        || vocabulary
+                            .bytes(token)
+                            .iter()
+                            .any(|byte| b"\"[<".contains(byte))
+                };
                 let closing: Vec<u32> = tokens
                     .iter()
                     .copied()
@@ -80,10 +86,15 @@ pub fn walk(
                 };
                 vec![pool[dice.roll(pool.len())]]
             }
-            Next::Labels { labels, closing } => {
+            Next::Labels {
+                labels,
+                opening,
+                closing,
+            } => {
                 let label =
                     Value::from(labels.names[dice.roll(labels.names.len())].as_str()).to_string();
-                vocabulary.spell(format!("{}{closing}", &label[1..label.len() - 1]).as_bytes())
+                let label = &label[1..label.len() - 1];
+                vocabulary.spell(format!("{opening}{label}{closing}").as_bytes())
             }
         };
         walk.text.extend(vocabulary.spelled(&tokens));

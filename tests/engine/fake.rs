@@ -183,6 +183,7 @@ impl Constraint for Script {
             Some(Scripted::Forced(tokens)) => Next::Forced(tokens.clone()),
             Some(Scripted::Labels(labels, closing)) => Next::Labels {
                 labels: labels.clone(),
+                opening: String::new(),
                 closing: closing.clone(),
             },
             Some(Scripted::Free) => {
@@ -282,7 +283,10 @@ impl Frontend for FakeFrontend {
                             let closing = if labels.quoted { "\"}" } else { "}" };
                             steps.push(Scripted::Labels(labels.clone(), closing.to_owned()));
                         }
-                        FieldValue::Quotes { .. } => {
+                        FieldValue::Quotes { .. }
+                        | FieldValue::Quote { .. }
+                        | FieldValue::Choice(_)
+                        | FieldValue::List { .. } => {
                             return Err(Failure::Grammar("no quotes here".to_owned()));
                         }
                     }
@@ -290,6 +294,7 @@ impl Frontend for FakeFrontend {
                 steps
             }
             Shape::Labels(labels) => vec![Scripted::Labels(labels.clone(), String::new())],
+            Shape::Written(_) => return Err(Failure::Grammar("no segments here".to_owned())),
             Shape::Hidden => unreachable!("refused before"),
         };
         Ok(Box::new(Script {
@@ -298,7 +303,12 @@ impl Frontend for FakeFrontend {
             seen: Vec::new(),
         }))
     }
-    fn label_paths(&self, labels: &Labels, closing: &str) -> Result<Arc<dyn LabelPaths>, Failure> {
+    fn label_paths(
+        &self,
+        labels: &Labels,
+        _opening: &str,
+        closing: &str,
+    ) -> Result<Arc<dyn LabelPaths>, Failure> {
         Ok(Arc::new(FakePaths::build(labels, closing)))
     }
 }

@@ -88,7 +88,9 @@ pub fn simulate(ask: &Ask) -> Result<(String, Option<Vec<f64>>), Failure> {
                 }
                 vec![token]
             }
-            Next::Labels { labels, closing } => {
+            Next::Labels {
+                labels, closing, ..
+            } => {
                 if logits(&tokens).iter().any(|logit| !logit.is_finite()) {
                     return Err(Failure::NonFiniteLogits);
                 }
