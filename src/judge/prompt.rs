@@ -35,6 +35,8 @@ impl PromptOrder {
 #[derive(Clone, Debug, Default)]
 pub struct Sections<'a> {
     sections: Vec<(String, &'a str)>,
+    /// Those that come before what is judged.
+    given: usize,
     empty_context: bool,
 }
 
@@ -95,19 +97,20 @@ impl<'a> Sections<'a> {
             }
         }
         Ok(Sections {
+            given: sections.len(),
             sections,
             empty_context,
         })
     }
 
-    /// A word that stands in none of the sections: derived from them, so that it is the same in every run.
+    /// A word that stands in none of the sections: derived from those that are given, so that it is the same in every run, and
+    /// the same for all that is judged by the same texts, whose prompts share them then.
     fn nonce(&self) -> String {
         let mut counter = 0u64;
         loop {
             let start = Digest::new("assize delimiter").field(counter.to_le_bytes());
-            let nonce = self
-                .sections
-                .iter()
+            let given = self.sections.iter().take(self.given);
+            let nonce = given
                 .fold(start, |digest, (_, text)| digest.field(text))
                 .hex();
             let nonce = &nonce[..8];
@@ -177,6 +180,21 @@ pub fn messages(question: &Question<'_>) -> Vec<Message> {
     }
     messages.push(message(Role::User, question.sections.parts(&closing)));
     messages
+}
+
+/// The messages of a question that has no rubric: rules, texts, and what is asked of them.
+pub fn bare(rules: &str, sections: &Sections<'_>, closing: &str) -> Vec<Message> {
+    let system = vec![Part::Instruction(rules.into())];
+    vec![
+        Message {
+            role: Role::System,
+            parts: system,
+        },
+        Message {
+            role: Role::User,
+            parts: sections.parts(closing),
+        },
+    ]
 }
 
 /// sha256 in hex of the wording of a question about a made-up item.

@@ -1,14 +1,18 @@
 //! Formats of judging. Each holds both halves: how the questions are posed, and how the answers are ruled on.
 
+pub mod claims;
 pub mod pair;
 pub mod pairwise;
+pub mod passages;
 pub mod pointwise;
+pub mod rag;
 
 use super::evaluation::Format;
 use super::prompt::PromptOrder;
 use super::rubric::Rubric;
 use super::rules::FormatName;
 use crate::trace::Item;
+use claims::Claims;
 use pairwise::Pairwise;
 use pointwise::{Mode, Pointwise};
 use std::sync::Arc;
@@ -28,6 +32,8 @@ pub struct Manner {
 pub fn of(rubric: Rubric, manner: Manner) -> Vec<Arc<dyn Format>> {
     let Manner { mode, order, seed } = manner;
     match rubric.format {
+        FormatName::Claims => vec![Arc::new(Claims::new(rubric, manner))],
+        FormatName::Rag => rag::formats(&rubric, manner),
         FormatName::Pairwise => vec![Arc::new(Pairwise { rubric, manner })],
         _ => vec![Arc::new(Pointwise {
             rubric,
