@@ -18,6 +18,8 @@ pub mod trace;
 
 pub mod score;
 
+pub mod measure;
+
 pub mod judge;
 
 pub mod journal;

@@ -18,6 +18,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("engine", &["ask", "tokenizer", "model", "constrain"]),
     ("trace", &[]),
     ("score", &["ask"]),
+    ("measure", &[]),
     ("judge", &["ask", "trace", "score"]),
     ("journal", &["judge", "score", "ask"]),
     ("report", &["journal", "judge", "score"]),
@@ -45,6 +46,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "journal",
             "judge",
             "trace",
+            "measure",
             "weights",
             "synth",
             "tokenizer",
@@ -116,7 +118,7 @@ fn the_table_itself_points_downward() {
 
 #[test]
 fn judge_knows_no_tensor_and_engine_no_rubric() {
-    for folder in ["judge", "trace", "score", "journal", "report"] {
+    for folder in ["judge", "trace", "score", "measure", "journal", "report"] {
         for file in sources(&root().join("src").join(folder)) {
             assert!(
                 !read(&file).contains("candle"),

@@ -9,12 +9,14 @@ pub mod fetch;
 pub mod inspect;
 pub mod judge;
 pub mod layouts;
+pub mod measure;
 pub mod meter;
 pub mod models;
 pub mod profile;
 pub mod speed;
 pub mod style;
 pub mod synth;
+pub mod verdicts;
 pub mod versus;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -36,6 +38,7 @@ const AFTER_HELP: &str = "\
 Examples:
   assize judge examples/support.jsonl --rubric examples/grounded.toml
   assize judge runs.csv --rubric helpful.toml --map answer=response --mode score-only
+  assize measure runs/grounded-1a2b3c4d --labels labels.csv
   assize models
   assize inspect model.gguf
 
@@ -82,6 +85,8 @@ pub enum Device {
 enum Command {
     /// Judge files of traces by a rubric.
     Judge(judge::Args),
+    /// Measure verdicts against people's labels.
+    Measure(measure::Args),
     /// Fetch models by name.
     Fetch(fetch::Args),
     /// List the models that have a name.
@@ -124,6 +129,7 @@ fn dispatch(arguments: &Arguments, console: &Console) -> anyhow::Result<u8> {
     let globals = &arguments.globals;
     match &arguments.command {
         Command::Judge(args) => judge::run(args, globals, console),
+        Command::Measure(args) => measure::run(args, globals, console),
         Command::Bench(args) => bench::run(args, globals, console),
         Command::Synth(args) => synth::run(args, globals, console).map(|()| 0),
         Command::Fetch(args) => {
