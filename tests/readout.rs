@@ -6,7 +6,7 @@
 mod common;
 mod reference;
 
-use assize::ask::{Answerer, Ask, Decoding, Field, FieldValue, Labels, Prompt, Shape};
+use assize::ask::{Answerer, Ask, Decoding, Field, FieldValue, Labels, Prompt, Segment, Shape};
 use assize::constrain::Next;
 use assize::engine::frontend::{Frontend, ModelFrontend};
 use assize::engine::{Engine, EngineSettings};
@@ -27,6 +27,8 @@ struct BruteForce<'a> {
     decoder: &'a mut Decoder,
     tokenizer: &'a Tokenizer,
     names: &'a [String],
+    /// A label may stand behind it, or without it.
+    opening: &'a str,
     closing: &'a str,
     masses: Vec<f64>,
     passes: usize,
@@ -43,33 +45,47 @@ impl BruteForce<'_> {
             }
             let next = [spelled, word].concat();
             let goes_on =
-                |name: &String| name.len() > next.len() && name.as_bytes().starts_with(&next);
-            let ends = |name: &String| {
-                let full = [name.as_bytes(), self.closing.as_bytes()].concat();
-                name.len() > spelled.len()
-                    && next.starts_with(name.as_bytes())
-                    && full.starts_with(&next)
+                |(_, name): &(usize, Vec<u8>)| name.len() > next.len() && name.starts_with(&next);
+            let ends = |(label, name): (usize, Vec<u8>)| {
+                let full = [name.as_slice(), self.closing.as_bytes()].concat();
+                let over = name.len() > spelled.len()
+                    && next.starts_with(&name)
+                    && full.starts_with(&next);
+                over.then_some(label)
             };
-            if self.names.iter().any(goes_on) {
+            if self.spellings().iter().any(goes_on) {
                 self.walk(
                     &[history, &[token as u32]].concat(),
                     &next,
                     probability * share,
                 );
-            } else if let Some(label) = self.names.iter().position(ends) {
+            } else if let Some(label) = self.spellings().into_iter().find_map(ends) {
                 self.masses[label] += probability * share;
             } else {
                 continue;
             }
             on += share;
         }
-        if let Some(label) = self
-            .names
-            .iter()
-            .position(|name| name.as_bytes() == spelled)
+        if let Some((label, _)) = self
+            .spellings()
+            .into_iter()
+            .find(|(_, name)| name == spelled)
         {
             self.masses[label] += probability * (1.0 - on);
         }
+    }
+
+    /// Each text that spells a label.
+    fn spellings(&self) -> Vec<(usize, Vec<u8>)> {
+        let mut openings = vec!["", self.opening];
+        openings.dedup();
+        let labels = self.names.iter().enumerate();
+        labels
+            .flat_map(|(label, name)| {
+                let spell = move |opening: &&str| (label, format!("{opening}{name}").into_bytes());
+                openings.iter().map(spell).collect::<Vec<_>>()
+            })
+            .collect()
     }
 
     fn probabilities(&mut self, history: &[u32]) -> Vec<f64> {
@@ -119,17 +135,27 @@ fn check(test: &str, model: &str) {
             value: FieldValue::Labels(labels),
         }])
     };
+    let written = |labels, closing: Option<&str>| {
+        let mut segments = vec![
+            Segment::Literal("It is very well known: [RESULT] ".to_owned()),
+            Segment::Labels(labels),
+        ];
+        segments.extend(closing.map(|text| Segment::Literal(text.to_owned())));
+        Shape::Written(segments)
+    };
     let prompt =
         Prompt::Raw("Rate from 1 to 10 how well Paris is a city in France. Rating: ".to_owned());
     let cases = [
-        (Shape::Labels(levels(5)), levels(5), ""),
-        (Shape::Labels(levels(10)), levels(10), ""),
-        (field(levels(5)), levels(5), "}"),
-        (field(levels(10)), levels(10), "}"),
-        (field(words.clone()), words, "\"}"),
+        (Shape::Labels(levels(5)), levels(5), "", ""),
+        (Shape::Labels(levels(10)), levels(10), "", ""),
+        (field(levels(5)), levels(5), "", "}"),
+        (field(levels(10)), levels(10), "", "}"),
+        (field(words.clone()), words, "", "\"}"),
+        (written(levels(10), None), levels(10), " ", ""),
+        (written(levels(5), Some("\n")), levels(5), " ", "\n"),
     ];
     let mut expected = Vec::new();
-    for (shape, labels, closing) in &cases {
+    for (shape, labels, opening, closing) in &cases {
         let mut history = frontend.encode(&prompt).expect("a prompt");
         let mut constraint = frontend.constrain(shape).expect("a shape");
         while let Next::Forced(tokens) = constraint.next().expect("a literal") {
@@ -142,6 +168,7 @@ fn check(test: &str, model: &str) {
             decoder: &mut decoder,
             tokenizer: &tokenizer,
             names,
+            opening,
             closing,
             masses,
             passes: 0,
@@ -159,7 +186,7 @@ fn check(test: &str, model: &str) {
         Box::new(frontend),
         EngineSettings::default(),
     );
-    for (ticket, (shape, _, _)) in (0..).zip(&cases) {
+    for (ticket, (shape, ..)) in (0..).zip(&cases) {
         let decoding = Decoding {
             max_tokens: 40,
             ..Decoding::default()

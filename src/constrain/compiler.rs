@@ -2,16 +2,18 @@
 //!
 //! One compiler serves all asks to one model. It holds what is costly to make: the token trie, and the label tries.
 
-use super::rules::{Body, Outline};
-use super::walker::{End, Free, Grammar, Literal, reason};
+use super::passage::{Marks, Passage, Plan, Texts};
+use super::rules::Body;
+use super::segments::Stretch;
+use super::walker::{End, Free, Grammar, Literal, Stage, Written, reason};
 use super::{ConstrainError, Constraint, LabelTrie, Mask, Vocabulary, grammar, segments};
-use crate::ask::{Labels, Shape};
+use crate::ask::{Labels, Segment, Shape};
 use crate::tokenizer::Tokenizer;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{Matcher, ParserFactory};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Most label tries that are kept. A run has a handful of label sets; a caller with ever new ones pays for each.
@@ -25,6 +27,9 @@ pub struct Compiler {
     free: Mask,
     stops: Arc<[u32]>,
     tries: Mutex<HashMap<(Labels, String, String), Arc<LabelTrie>>>,
+    /// What every token adds to a text, looked at with the first one.
+    texts: OnceLock<Arc<Texts>>,
+    marks: Mutex<HashMap<(String, String), Arc<Marks>>>,
 }
 
 impl Compiler {
@@ -51,6 +56,8 @@ impl Compiler {
             free,
             stops,
             tries: Mutex::default(),
+            texts: OnceLock::new(),
+            marks: Mutex::default(),
         })
     }
 
@@ -78,10 +85,16 @@ impl Compiler {
                 Box::new(self.grammar(TopLevelGrammar::from_json_schema(schema), End::Done)?)
             }
             Shape::Object(fields) => {
-                return self.outlined(grammar::object(fields)?);
+                let outline = grammar::object(fields)?;
+                match outline.body {
+                    Body::Literal(text) => Box::new(self.literal(&text, outline.end)?),
+                    Body::Lark(lark) => {
+                        Box::new(self.grammar(TopLevelGrammar::from_lark(lark), outline.end)?)
+                    }
+                }
             }
             Shape::Written(segments) => {
-                return self.outlined(segments::written(segments, self.vocabulary.endings())?);
+                return self.written(segments);
             }
             Shape::Labels(labels) => {
                 super::labels::check(labels)?;
@@ -130,19 +143,71 @@ impl Compiler {
         &self.vocabulary
     }
 
-    fn outlined(&self, outline: Outline) -> Result<Box<dyn Constraint>, ConstrainError> {
-        Ok(match outline.body {
-            Body::Literal(text) => Box::new(self.literal(&text, outline.end)?),
-            Body::Lark(lark) => {
-                Box::new(self.grammar(TopLevelGrammar::from_lark(lark), outline.end)?)
-            }
-        })
+    fn written(&self, segments: &[Segment]) -> Result<Box<dyn Constraint>, ConstrainError> {
+        let (stretches, end) = segments::written(segments)?;
+        let mut stages = VecDeque::new();
+        for stretch in stretches {
+            stages.push_back(match stretch {
+                Stretch::Literal(text) => Stage::Forced(self.spelled(&text)?),
+                Stretch::Passage {
+                    longest,
+                    mark,
+                    end,
+                    rest,
+                } => {
+                    // What can't be spelled is refused now, not when there is no more room.
+                    self.spelled(&format!("{end}{rest}"))?;
+                    let texts = self
+                        .texts
+                        .get_or_init(|| Texts::of(&self.vocabulary).into());
+                    Stage::Passage(Passage::new(Plan {
+                        vocabulary: Arc::clone(&self.vocabulary),
+                        texts: Arc::clone(texts),
+                        marks: self.marks(&mark, &end),
+                        longest,
+                        end,
+                        rest,
+                    }))
+                }
+            });
+        }
+        Ok(Box::new(Written {
+            vocabulary: Arc::clone(&self.vocabulary),
+            stages,
+            end,
+        }))
+    }
+
+    /// The tokens that a text has to be watched for, found once a mark.
+    fn marks(&self, mark: &str, end: &str) -> Arc<Marks> {
+        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (mark.to_owned(), end.to_owned());
+        if let Some(marks) = marks.get(&key) {
+            return Arc::clone(marks);
+        }
+        // What ends an answer can't be kept out of the very literal that ends the text.
+        let endings = self.vocabulary.endings().iter();
+        let never: Vec<String> = endings
+            .filter(|text| !end.contains(*text))
+            .cloned()
+            .collect();
+        let made = Arc::new(Marks::of(&self.vocabulary, mark, &never));
+        if marks.len() >= MOST_TRIES {
+            marks.clear();
+        }
+        marks.insert(key, Arc::clone(&made));
+        made
     }
 
     fn literal(&self, text: &str, end: End) -> Result<Literal, ConstrainError> {
+        let tokens = self.spelled(text)?;
+        Ok(Literal { tokens, end })
+    }
+
+    fn spelled(&self, text: &str) -> Result<Vec<u32>, ConstrainError> {
         let tokens = self.vocabulary.spell(text.as_bytes());
         if self.vocabulary.spelled(&tokens) == text.as_bytes() {
-            Ok(Literal { tokens, end })
+            Ok(tokens)
         } else {
             Err(ConstrainError::Compile(format!(
                 "the vocabulary has no tokens for the text {text:?}"

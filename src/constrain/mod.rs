@@ -14,9 +14,11 @@ mod compiler;
 
 mod grammar;
 
+mod rules;
+
 mod segments;
 
-mod rules;
+mod passage;
 
 mod quotes;
 

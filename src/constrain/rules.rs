@@ -8,10 +8,10 @@ use super::walker::End;
 use serde_json::Value;
 use std::fmt::Write;
 
-/// Longest text that a field or a segment may hold, in characters.
+/// Longest text that a field may hold, in characters.
 pub(super) const MOST_CHARACTERS: usize = 1 << 20;
 
-/// What a shape's text is made of.
+/// What an object's text is made of.
 #[derive(Debug, PartialEq)]
 pub(super) struct Outline {
     /// The text that comes whatever the model thinks, or a grammar where it has a choice.
@@ -20,7 +20,7 @@ pub(super) struct Outline {
     pub(super) end: End,
 }
 
-/// The text of a shape up to its labels.
+/// The text of an object up to its labels.
 #[derive(Debug, PartialEq)]
 pub(super) enum Body {
     /// There is nothing to choose.
@@ -90,24 +90,6 @@ impl Rules {
         let strings: Vec<String> = strings.iter().map(|string| quoted(string)).collect();
         let _ = writeln!(self.others, "{name}: {}", strings.join(" | "));
         self.start.push_str(&name);
-    }
-
-    /// Text of the model's own, at most `longest` characters, up to the first occurrence of the mark that `end` ends
-    /// with. None of `never` stands in it.
-    pub(super) fn written(&mut self, longest: usize, end: &str, mark: &str, never: &[&str]) {
-        let name = self.name("WRITTEN");
-        let (end, mark) = (quoted(end), quoted(mark));
-        let mut text = format!(r"/[^\x00-\x08\x0b-\x1f\x7f]{{1,{longest}}}/");
-        for never in never {
-            let never = quoted(never);
-            text = format!(r"({text} & ~(/(.|\n)*/ {never} /(.|\n)*/))");
-        }
-        // The mark ends it all: wherever it first stands, nothing may follow.
-        let _ = writeln!(
-            self.others,
-            r"{name}: ({text} {end}) & ~(/(.|\n)*/ {mark} /(.|\n)+/)"
-        );
-        let _ = write!(self.start, "{name} ");
     }
 
     /// Begins a rule within the one that is written, which [`Rules::list`] goes back to.

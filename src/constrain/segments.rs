@@ -1,41 +1,56 @@
 //! Text as evaluators write it: literals, free text between them, and a label near the end.
 //!
-//! Knows where one segment ends and the next begins, and no tokens. A free text is over with the first occurrence of its
-//! mark, which stands in the literal that follows: text and mark are one terminal, so that no lexer has to guess where
-//! the text ends, whatever is written in it.
+//! Knows where one segment ends and the next begins, and no tokens.
 
 use super::ConstrainError;
 use super::labels::check;
-use super::rules::{MOST_CHARACTERS, Outline, Rules};
 use super::walker::End;
 use crate::ask::{Labels, Segment};
 
-/// The outline of these segments. No text may hold one of `endings`, which are what ends a judge's answer.
+/// Longest text of one segment, in characters.
+const MOST_CHARACTERS: usize = 1 << 20;
+
+/// A stretch of the output.
+#[derive(Debug, PartialEq)]
+pub(super) enum Stretch {
+    /// This text.
+    Literal(String),
+    /// Text of the model's own, and the literal that it is over with.
+    Passage {
+        /// Most characters of the text.
+        longest: usize,
+        /// What it is over with.
+        mark: String,
+        /// The literal behind it, up to and with the mark.
+        end: String,
+        /// The rest of that literal.
+        rest: String,
+    },
+}
+
+/// The stretches that these segments are made of, and what follows them.
 ///
 /// # Errors
 /// [`ConstrainError::Compile`] where labels come twice or are followed by more than a literal, a text is not followed by a
 /// literal with its mark, or a bound admits nothing.
-pub(super) fn written(segments: &[Segment], endings: &[String]) -> Result<Outline, ConstrainError> {
-    let mut rules = Rules::default();
+pub(super) fn written(segments: &[Segment]) -> Result<(Vec<Stretch>, End), ConstrainError> {
     let refuse = |at: usize, reason: String| {
+        let segment = at + 1;
         Err(ConstrainError::Compile(format!(
-            "segment {}: {reason}",
-            at + 1
+            "segment {segment}: {reason}"
         )))
     };
     let labels = segments
         .iter()
         .position(|segment| matches!(segment, Segment::Labels(_)));
     let body = &segments[..labels.unwrap_or(segments.len())];
-    // All that is literal at the end of the body is held back: its last blank may belong to the label.
-    let mut literal = String::new();
+    let mut stretches = Vec::new();
     let mut rest = body.iter().enumerate();
     while let Some((at, segment)) = rest.next() {
         match segment {
-            Segment::Literal(text) => literal.push_str(text),
+            Segment::Literal(text) => literal(&mut stretches, text),
             Segment::Labels(_) => return refuse(at, "labels are there twice".to_owned()),
             Segment::Text { max_chars, until } => {
-                rules.literal(&std::mem::take(&mut literal));
                 if !(1..=MOST_CHARACTERS).contains(max_chars) {
                     return refuse(
                         at,
@@ -51,49 +66,64 @@ pub(super) fn written(segments: &[Segment], endings: &[String]) -> Result<Outlin
                     return refuse(
                         at,
                         format!(
-                            "the mark {until:?} is not in the literal {next:?} that follows the text"
+                            "the mark {until:?} is not in the literal {next:?} behind the text"
                         ),
                     );
                 };
-                let end = place + until.len();
-                let never: Vec<&str> = endings.iter().map(String::as_str).collect();
-                rules.written(*max_chars, &next[..end], until, &never);
-                literal.push_str(&next[end..]);
+                let (end, rest) = next.split_at(place + until.len());
+                stretches.push(Stretch::Passage {
+                    longest: *max_chars,
+                    mark: until.clone(),
+                    end: end.to_owned(),
+                    rest: rest.to_owned(),
+                });
             }
         }
     }
     let Some((at, Segment::Labels(given))) = labels.map(|at| (at, &segments[at])) else {
-        rules.literal(&literal);
-        return Ok(Outline {
-            body: rules.finish(),
-            end: End::Done,
-        });
+        return Ok((stretches, End::Done));
     };
     check(given)?;
+    if let Some(name) = given.names.iter().find(|name| name.starts_with(' ')) {
+        return refuse(at, format!("the label {name:?} begins with a blank"));
+    }
     let closing = match &segments[at + 1..] {
         [] => String::new(),
         [Segment::Literal(text)] => text.clone(),
         _ => return refuse(at, "more than a literal follows the labels".to_owned()),
     };
-    let opening = if literal.ends_with(' ') {
-        literal.pop();
-        " ".to_owned()
-    } else {
-        String::new()
-    };
-    if let Some(name) = given.names.iter().find(|name| name.starts_with(' ')) {
-        return refuse(at, format!("the label {name:?} begins with a blank"));
-    }
-    rules.literal(&literal);
-    Ok(Outline {
-        body: rules.finish(),
-        end: End::Labels {
-            labels: Labels {
-                names: given.names.clone(),
-                quoted: false,
-            },
-            opening,
-            closing,
+    let end = End::Labels {
+        labels: Labels {
+            names: given.names.clone(),
+            quoted: false,
         },
-    })
+        opening: take_blank(&mut stretches),
+        closing,
+    };
+    Ok((stretches, end))
+}
+
+/// Appends a literal to the one that is there.
+fn literal(stretches: &mut Vec<Stretch>, text: &str) {
+    match stretches.last_mut() {
+        Some(Stretch::Literal(before)) => before.push_str(text),
+        Some(Stretch::Passage { rest, .. }) => rest.push_str(text),
+        None => stretches.push(Stretch::Literal(text.to_owned())),
+    }
+}
+
+/// Takes the blank from the end of the last literal, if it has one, since it may be one token with the label.
+fn take_blank(stretches: &mut [Stretch]) -> String {
+    let (Some(Stretch::Literal(last)) | Some(Stretch::Passage { rest: last, .. })) =
+        stretches.last_mut()
+    else {
+        return String::new();
+    };
+    match last.strip_suffix(' ') {
+        Some(rest) => {
+            *last = rest.to_owned();
+            " ".to_owned()
+        }
+        None => String::new(),
+    }
 }

@@ -2,9 +2,11 @@
 //!
 //! Knows how to ask llguidance, and nothing of how a grammar came about.
 
-use super::{ConstrainError, Constraint, Mask, Next};
+use super::passage::Passage;
+use super::{ConstrainError, Constraint, Mask, Next, Vocabulary};
 use crate::ask::Labels;
 use llguidance::Matcher;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What follows the text that is walked.
@@ -91,6 +93,91 @@ impl Constraint for Literal {
             return Err(ConstrainError::Decode(
                 "other tokens came than were forced".to_owned(),
             ));
+        }
+        Ok(())
+    }
+}
+
+/// Literals and texts in turn, and what follows them.
+pub(super) struct Written {
+    pub(super) vocabulary: Arc<Vocabulary>,
+    /// The stages that are still to come, the present one first.
+    pub(super) stages: VecDeque<Stage>,
+    pub(super) end: End,
+}
+
+/// A stage of [`Written`].
+pub(super) enum Stage {
+    /// These tokens.
+    Forced(Vec<u32>),
+    /// A text of the model's own.
+    Passage(Passage),
+}
+
+impl Constraint for Written {
+    fn next(&mut self) -> Result<Next, ConstrainError> {
+        loop {
+            let forced = match self.stages.front() {
+                None => return Ok(self.end.next()),
+                Some(Stage::Forced(tokens)) if tokens.is_empty() => {
+                    self.stages.pop_front();
+                    continue;
+                }
+                Some(Stage::Forced(tokens)) => return Ok(Next::Forced(tokens.clone())),
+                Some(Stage::Passage(passage)) => match passage.forced() {
+                    Some(forced) => forced,
+                    None => {
+                        let mask = passage.mask();
+                        return match only(&mask) {
+                            Allowed::None => {
+                                Err(ConstrainError::Decode("no token can come next".to_owned()))
+                            }
+                            Allowed::One(token) => Ok(Next::Forced(vec![token])),
+                            Allowed::Many => Ok(Next::Choose(mask)),
+                        };
+                    }
+                },
+            };
+            self.force(&forced)?;
+        }
+    }
+
+    fn advance(&mut self, tokens: &[u32]) -> Result<(), ConstrainError> {
+        match self.stages.front_mut() {
+            None => self.end = after(&self.end, tokens)?,
+            Some(Stage::Forced(forced)) if forced.starts_with(tokens) => {
+                forced.drain(..tokens.len());
+            }
+            Some(Stage::Forced(_)) => {
+                return Err(ConstrainError::Decode(
+                    "other tokens came than were forced".to_owned(),
+                ));
+            }
+            Some(Stage::Passage(passage)) => {
+                let Some((first, others)) = tokens.split_first() else {
+                    return Ok(());
+                };
+                if let Some(left) = passage.advance(*first)? {
+                    self.force(&left)?;
+                }
+                return self.advance(others);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Written {
+    /// Puts a literal in the place of the present stage.
+    fn force(&mut self, text: &str) -> Result<(), ConstrainError> {
+        let tokens = self.vocabulary.spell(text.as_bytes());
+        if self.vocabulary.spelled(&tokens) != text.as_bytes() {
+            return Err(ConstrainError::Decode(format!(
+                "the vocabulary has no tokens for the text {text:?}"
+            )));
+        }
+        if let Some(stage) = self.stages.front_mut() {
+            *stage = Stage::Forced(tokens);
         }
         Ok(())
     }
