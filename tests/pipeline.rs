@@ -210,6 +210,7 @@ impl Case {
             formats: self.formats.clone(),
             description: &self.description,
             journal: &mut journal,
+            cache: None,
             window,
             strict,
             interrupt: &flag,
@@ -263,7 +264,7 @@ fn every_line_has_its_outcome_in_order() {
         ("c", "fail low_mass=true"),
         (
             "d",
-            "input: the prompt could not be built: the rubric shows \"input\", but item 5 of t.jsonl has none",
+            "missing_field: the rubric needs \"input\", but item 5 of t.jsonl has none",
         ),
         ("e", "pass low_mass=false"),
         (
@@ -393,6 +394,7 @@ fn an_engine_that_loses_asks_is_told_apart_from_one_that_works() {
         formats: case.formats.clone(),
         description: &case.description,
         journal: &mut journal,
+        cache: None,
         window: 2,
         strict: false,
         interrupt: &AtomicBool::new(false),

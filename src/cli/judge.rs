@@ -4,20 +4,24 @@ use super::Globals;
 use super::engine::EngineArguments;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::fetch::Bar;
+use super::jury::{Further, JuryArguments, Kin};
 use super::layouts::{self, Keeper, LayoutCache};
 use super::meter::Meter;
 use super::profile;
+use super::rubrics::{self, OrderArgument};
 use super::style::{Console, bytes, this_command};
+use crate::ask::Answerer;
 use crate::journal::{
-    Journal, ModelDescription, RubricDescription, RunDescription, SettingsDescription,
+    Journal, ModelDescription, RunDescription, SettingsDescription, VerdictCache,
 };
-use crate::judge::{Format, Manner, Mode, PromptOrder, Rubric, formats, prompt};
+use crate::judge::rules::FormatName;
+use crate::judge::{Manner, Mode, Rubric};
 use crate::report::{Findings, table};
 use crate::run::feed::{Fed, feed};
 use crate::run::keep::Keep;
 use crate::run::profile::{Profile, Profiling};
 use crate::run::{JudgeSettings, Loaded, Memory, ModelFile, Pipeline};
-use crate::trace::{self, FieldMap, Item, TraceFormat};
+use crate::trace::{self, FieldMap, TraceFormat};
 use crate::weights;
 use crate::weights::fetch::{FetchOptions, Located, locate};
 use crate::weights::manifest::{self, Kind};
@@ -77,6 +81,13 @@ pub struct Args {
     /// Keep what the prompts of a rubric begin with for the next run, in this folder, or with `auto` beside the models. No text of a trace is in it.
     #[arg(long, value_name = "auto|DIR", conflicts_with = "no_prefix_cache")]
     pub keep_prefix: Option<PathBuf>,
+    /// Take verdicts from this folder where another run has kept one of the same item, rubric, model and settings, and keep new
+    /// ones there. Verdicts hold text: quotes of the answers and what the judge wrote.
+    #[arg(long, value_name = "DIR")]
+    pub verdict_cache: Option<PathBuf>,
+    /// Who judges besides.
+    #[command(flatten)]
+    pub jury: JuryArguments,
     /// How the engine runs.
     #[command(flatten)]
     pub engine: EngineArguments,
@@ -89,17 +100,6 @@ pub enum ModeArgument {
     Rationale,
     /// The label's distribution right after the prompt: nothing is decoded.
     ScoreOnly,
-}
-
-/// `--prompt-order`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum OrderArgument {
-    /// Whichever takes fewer tokens.
-    Auto,
-    /// The rubric.
-    RubricFirst,
-    /// The item.
-    ItemFirst,
 }
 
 /// `--format`.
@@ -119,7 +119,8 @@ const PATIENCE: Duration = Duration::from_millis(1800);
 /// # Errors
 /// Whatever kept the run from its end; what was settled is in the run folder.
 pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
-    let rubrics = read_rubrics(&args.rubrics)?;
+    let rubrics = rubrics::read(&args.rubrics)?;
+    args.jury.check(&rubrics)?;
     let map = FieldMap::parse(&args.maps).map_err(|error| {
         Fault::usage(
             format!("--map: {error}"),
@@ -157,19 +158,26 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         )
         .into());
     };
+    let family = format!("{} {}", args.model, file_name(located.path()));
     let mode = match args.mode {
         ModeArgument::Rationale => Mode::Rationale,
         ModeArgument::ScoreOnly => Mode::ScoreOnly,
     };
     let manner = Manner {
         mode,
-        order: prompt_order(args, &rubrics, format, &map, console)?,
+        order: rubrics::prompt_order(
+            args.prompt_order,
+            &args.traces,
+            &rubrics,
+            format,
+            &map,
+            console,
+        )?,
         seed: args.seed,
     };
-    let formats: Vec<Arc<dyn Format>> = rubrics
-        .iter()
-        .flat_map(|rubric| formats::of(rubric.clone(), manner))
-        .collect();
+    let further = args.jury.find(globals, console)?;
+    let jury = args.jury.seat(&args.model, rubrics, manner, &further)?;
+    let formats = jury.formats;
     let mut description = RunDescription {
         assize: env!("CARGO_PKG_VERSION").into(),
         model: ModelDescription {
@@ -179,10 +187,13 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         },
         tokenizer_digest: model.tokenizer_digest().into(),
         template_digest,
-        further: Vec::new(),
+        further: further
+            .iter()
+            .map(Further::describe)
+            .collect::<Result<_>>()?,
         rubrics: formats
             .iter()
-            .map(|format| describe(format.as_ref()))
+            .map(|format| rubrics::describe(format.as_ref()))
             .collect(),
         seed: args.seed,
         device: "cpu".into(),
@@ -190,7 +201,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         threads,
         settings: SettingsDescription {
             mode: mode.name().into(),
-            ensemble: None,
+            ensemble: jury.ensemble,
             exact: args.engine.exact,
             kv_type: args.engine.settings(false).kv_type().name().into(),
             context: args.engine.context.map(|tokens| tokens as usize),
@@ -223,7 +234,11 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         ))
     });
 
-    let settings = args.engine.settings(mode == Mode::Rationale);
+    let grammars = mode == Mode::Rationale
+        || formats
+            .iter()
+            .any(|format| format.rubric().format == FormatName::Claims);
+    let settings = args.engine.settings(grammars);
     let memory = model.plan(&settings)?;
     description.settings.cache_bytes = memory.cache;
     let (mut journal, opened) = Journal::open(&folder, &description)?;
@@ -242,8 +257,13 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let loaded = load(model, &settings, &memory, console, threads)?;
     let hint = format!("to go on, run: {}", resume_command(args, &folder));
     let interrupt = watch_interrupts(*console, hint.clone())?;
+    let total = total.map(|total| total * formats.len());
     let mut meter = Meter::new(total, globals.quiet);
     let mut engine = loaded.engine;
+    let mut others = further
+        .into_iter()
+        .map(|further| further.load(&settings, layout_cache, console, threads))
+        .collect::<Result<Vec<_>>>()?;
     let mut keeper = Keeper::new(loaded.unwritten, interrupt.clone(), *console);
     let kept = args
         .keep_prefix
@@ -258,17 +278,32 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         }
         Some(Err(refused)) => tracing::debug!("the kept prefix is not used: {refused}"),
     }
+    let edition = format!(
+        "{}-{}-{}",
+        description.assize,
+        assize_kernels::ARITHMETIC,
+        description.device
+    );
+    let cache = args.verdict_cache.as_deref();
+    let cache = cache
+        .map(|folder| VerdictCache::open(folder, &edition))
+        .transpose()?;
     let pipeline = Pipeline {
-        answerers: vec![&mut engine],
+        answerers: std::iter::once(&mut engine)
+            .chain(&mut others)
+            .map(|engine| engine as &mut dyn Answerer)
+            .collect(),
         formats: formats.clone(),
         description: &description,
         journal: &mut journal,
+        cache: cache.as_ref(),
         window: 4 * args.engine.max_batch as usize,
         strict: args.strict,
         interrupt: &interrupt,
         grace: Duration::from_millis(1000),
     };
-    let items = traces.take(limit);
+    let mut kin = Kin::new(&family, *console);
+    let items = traces.take(limit).inspect(move |item| kin.see(item));
     let whole = |path: &PathBuf| path.as_os_str() != "-" && path.is_file();
     let items: Box<dyn Iterator<Item = Fed>> = match args.traces.iter().all(whole) {
         true => Box::new(items.map(Fed::Item)),
@@ -344,96 +379,6 @@ fn no_item() -> Fault {
         "the traces hold no item",
         "each line is one item, such as {\"answer\": …}",
     )
-}
-
-/// Reads the rubrics, whose ids tell their verdicts apart.
-fn read_rubrics(paths: &[PathBuf]) -> Result<Vec<Rubric>> {
-    let mut rubrics: Vec<Rubric> = Vec::new();
-    for path in paths {
-        let rubric = read_rubric(path)?;
-        if rubrics.iter().any(|earlier| earlier.id == rubric.id) {
-            let message = format!(
-                "{}: another rubric has the id \"{}\", too",
-                path.display(),
-                rubric.id
-            );
-            return Err(Fault::usage(message, "give every rubric of a run its own id").into());
-        }
-        rubrics.push(rubric);
-    }
-    Ok(rubrics)
-}
-
-/// What a run says of a rubric.
-fn describe(format: &dyn Format) -> RubricDescription {
-    let rubric = format.rubric();
-    RubricDescription {
-        id: rubric.id.clone(),
-        version: rubric.version.clone(),
-        digest: rubric.digest(),
-        prompt_digest: format.wording(),
-    }
-}
-
-/// Items by whose length it is decided what stands first in a prompt.
-const PROBED: usize = 16;
-
-/// What stands first: for several rubrics the item, where its text is longer than what the rubrics would add to it. Told, since it
-/// is part of what was run.
-fn prompt_order(
-    args: &Args,
-    rubrics: &[Rubric],
-    format: Option<TraceFormat>,
-    map: &FieldMap,
-    console: &Console,
-) -> Result<PromptOrder> {
-    match args.prompt_order {
-        OrderArgument::RubricFirst => return Ok(PromptOrder::RubricFirst),
-        OrderArgument::ItemFirst => {
-            if let Some(rubric) = rubrics.iter().find(|rubric| !rubric.examples.is_empty()) {
-                let message = format!(
-                    "rubric \"{}\" has examples, which come before the item",
-                    rubric.id
-                );
-                return Err(Fault::usage(message, "use --prompt-order rubric-first").into());
-            }
-            return Ok(PromptOrder::ItemFirst);
-        }
-        OrderArgument::Auto => (),
-    }
-    let whole = args
-        .traces
-        .iter()
-        .all(|path| path.as_os_str() != "-" && path.is_file());
-    if rubrics.len() < 2 || !whole || rubrics.iter().any(|rubric| !rubric.examples.is_empty()) {
-        return Ok(PromptOrder::RubricFirst);
-    }
-    let items = trace::open(&args.traces, format, map.clone())?;
-    let items: Vec<Item> = items.flatten().take(PROBED).collect();
-    let order = prompt::cheaper_order(rubrics, &items);
-    let what = match order {
-        PromptOrder::RubricFirst => "rubrics are computed once and items once for each",
-        PromptOrder::ItemFirst => "an item is computed once for all rubrics",
-    };
-    console.say(format!(
-        "prompts are {}: {what} (--prompt-order)",
-        order.name()
-    ));
-    Ok(order)
-}
-
-/// Reads and checks a rubric.
-fn read_rubric(path: &Path) -> Result<Rubric> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Fault::usage(format!("{shown}: {error}"), "--rubric takes a TOML file"))?;
-    let rubric = Rubric::parse(&text).map_err(|error| {
-        Fault::usage(
-            format!("{shown}:{}: {}", error.line, error.problem),
-            error.mend,
-        )
-    })?;
-    Ok(rubric)
 }
 
 /// Finds the model, fetching it where that is needed and allowed.

@@ -135,33 +135,34 @@ impl Journal {
     }
 
     /// Appends a record; once this returns, killing the process does not lose it. A failure that came out as it stands here
-    /// already is not written twice.
-    pub fn append(&mut self, record: &Record) -> Result<(), JournalError> {
-        let known = self.scan.entries.get(&record.key);
-        if known.is_some_and(|entry| !entry.row.settled() && entry.row == record.row()) {
+    /// already is not written twice. Returns the line.
+    pub fn append(&mut self, record: &Record) -> Result<String, JournalError> {
+        let line = record.line();
+        self.append_line(&line, record.row())?;
+        Ok(line)
+    }
+
+    /// Appends a line, with its line end, whose row is this.
+    pub fn append_line(&mut self, line: &str, row: Row) -> Result<(), JournalError> {
+        let known = self.scan.entries.get(&row.key);
+        if known.is_some_and(|entry| !entry.row.settled() && entry.row == row) {
             return Ok(());
         }
-        let line = record.line();
         self.file
             .write_all(line.as_bytes())
             .map_err(JournalError::io(&self.path))?;
-        let length = line.len() as u64;
+        let (key, length) = (row.key.clone(), line.len() as u64);
         let entry = Entry {
-            row: record.row(),
+            row,
             offset: self.scan.whole,
             length,
         };
         self.scan.whole += length;
-        if self
-            .scan
-            .entries
-            .insert(record.key.clone(), entry)
-            .is_some()
-        {
+        if self.scan.entries.insert(key.clone(), entry).is_some() {
             self.scan.clean = false;
-            self.scan.order.retain(|earlier| *earlier != record.key);
+            self.scan.order.retain(|earlier| *earlier != key);
         }
-        self.scan.order.push(record.key.clone());
+        self.scan.order.push(key);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Knows verdicts and failures; knows no engine and no trace file.
 
+mod cache;
 mod description;
 mod error;
 mod facts;
@@ -9,6 +10,7 @@ mod log;
 mod record;
 mod resume;
 
+pub use cache::VerdictCache;
 pub use description::{
     FurtherModel, ModelDescription, RubricDescription, RunDescription, SettingsDescription,
 };

@@ -228,4 +228,7 @@ pub struct Cascade {
     pub second: Option<String>,
     /// Tokens that each judge computed or made.
     pub cost: [usize; 2],
+    /// What the verdict itself was made of, where it is more than one opinion.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub inner: Option<Box<Details>>,
 }

@@ -2,10 +2,12 @@
 //!
 //! Builds [`crate::ask::Ask`]s and reads [`crate::ask::Answer`]s. Knows no token, no tensor and no file of a run.
 
+pub mod cascade;
 pub mod details;
 pub mod digest;
 pub mod evaluation;
 pub mod formats;
+pub mod panel;
 pub mod prompt;
 pub mod question;
 pub mod rubric;
@@ -14,13 +16,16 @@ pub mod rubric_error;
 mod rubric_toml;
 pub mod rules;
 mod rules_toml;
+pub mod shots;
 pub mod unjudged;
 pub mod verdict;
 
+pub use cascade::{Cascade, Thresholds};
 pub use details::Details;
 pub use evaluation::{Evaluation, Format, Posed, Step};
 pub use formats::Manner;
 pub use formats::pointwise::{Mode, Pointwise};
+pub use panel::{Member, Panel, Together};
 pub use prompt::PromptOrder;
 pub use rubric::Rubric;
 pub use rubric_error::RubricError;

@@ -126,19 +126,21 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Adds what one answer took.
-    pub fn add(&mut self, answer: &Answer) {
-        self.tokens.prompt += answer.tokens.prompt;
-        self.tokens.cached += answer.tokens.cached;
-        self.tokens.forced += answer.tokens.forced;
-        self.tokens.generated += answer.tokens.generated;
-        self.milliseconds += answer.milliseconds;
+    /// Adds what one answer, or one verdict, took.
+    pub fn add(&mut self, tokens: &TokenCounts, milliseconds: f64) {
+        self.tokens.prompt += tokens.prompt;
+        self.tokens.cached += tokens.cached;
+        self.tokens.forced += tokens.forced;
+        self.tokens.generated += tokens.generated;
+        self.milliseconds += milliseconds;
     }
 
     /// What these answers took.
     pub fn of<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> Cost {
         let mut cost = Cost::default();
-        answers.into_iter().for_each(|answer| cost.add(answer));
+        answers
+            .into_iter()
+            .for_each(|answer| cost.add(&answer.tokens, answer.milliseconds));
         cost
     }
 }

@@ -13,7 +13,7 @@ pub struct Said {
     /// The item's name.
     pub item: String,
     /// Its label and expected score; `None` where judging it failed.
-    pub verdict: Option<(String, f64)>,
+    pub verdict: Option<(String, Option<f64>)>,
 }
 
 /// How correlations are drawn.
@@ -113,8 +113,13 @@ impl Findings {
             .map(|(table, positive)| table.rates(&positive));
         let correlations = numbers
             .filter(|numbers| !numbers.is_empty())
-            .map(|numbers| {
-                let expected: Vec<f64> = pairs.iter().map(|(_, _, expected)| *expected).collect();
+            .zip(
+                pairs
+                    .iter()
+                    .map(|(_, _, expected)| *expected)
+                    .collect::<Option<Vec<f64>>>(),
+            )
+            .map(|(numbers, expected)| {
                 let found = Kind::ALL.into_iter().map(|kind| {
                     let Resampling { draws, seed } = resampling;
                     (kind, correlate(kind, &expected, &numbers, draws, seed))
@@ -150,7 +155,7 @@ mod tests {
             .iter()
             .map(|(item, verdict)| Said {
                 item: (*item).into(),
-                verdict: verdict.map(|(label, expected)| (label.to_string(), expected)),
+                verdict: verdict.map(|(label, expected)| (label.to_string(), Some(expected))),
             })
             .collect();
         let known: Vec<String> = known.iter().map(|label| (*label).to_string()).collect();

@@ -7,7 +7,9 @@
 use super::feed::Fed;
 use super::profile::{IDLE_TIME, JOURNAL_TIME};
 use crate::ask::{Answer, Answerer, Failure, Progress, Ticket};
-use crate::journal::{FailureKind, Journal, JournalError, Outcome, Record, RunDescription};
+use crate::journal::{
+    FailureKind, Journal, JournalError, Outcome, Record, RunDescription, VerdictCache,
+};
 use crate::judge::{Evaluation, Format, Posed, Step, Unjudged, Verdict, digest};
 use crate::trace::{Item, ItemError};
 use std::collections::{HashMap, HashSet};
@@ -44,6 +46,8 @@ pub struct Pipeline<'a> {
     pub description: &'a RunDescription,
     /// Where it is written.
     pub journal: &'a mut Journal,
+    /// Verdicts of other runs, if they are kept.
+    pub cache: Option<&'a VerdictCache>,
     /// Most evaluations that are open at a time, at least 1.
     pub window: usize,
     /// Whether the first bad line stops the run.
@@ -63,6 +67,8 @@ pub struct Run {
     pub resumed: usize,
     /// Items judged by this process.
     pub judged: usize,
+    /// Of those, verdicts that another run had kept.
+    pub cached: usize,
     /// Items that failed in this process.
     pub failed: usize,
     /// Items that were read and not settled.
@@ -227,6 +233,12 @@ impl Pipeline<'_> {
             if !fresh(&key, self, run, strict) {
                 continue;
             }
+            if let Some((line, row)) = self.cache.and_then(|cache| cache.find(&key)) {
+                self.journal.append_line(&line, row)?;
+                run.judged += 1;
+                run.cached += 1;
+                continue;
+            }
             let rubric = rubric.id.clone();
             let (evaluation, step) = format.begin(item.clone());
             let open = Open {
@@ -348,10 +360,15 @@ impl Pipeline<'_> {
 
     fn write(&mut self, record: Record, run: &mut Run) -> Result<(), PipelineError> {
         let span = JOURNAL_TIME.span();
-        self.journal.append(&record)?;
+        let line = self.journal.append(&record)?;
         drop(span);
         match record.outcome {
-            Outcome::Verdict(_) => run.judged += 1,
+            Outcome::Verdict(_) => {
+                run.judged += 1;
+                if let Some(cache) = self.cache {
+                    cache.keep(&record.key, &line);
+                }
+            }
             Outcome::Failure { .. } => run.failed += 1,
         }
         Ok(())

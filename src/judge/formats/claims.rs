@@ -48,7 +48,11 @@ impl Claims {
             description: description.into(),
         };
         let verdicts = vec![
-            level("supported", 1.0, "The context says so, or it follows from what the context says."),
+            level(
+                "supported",
+                1.0,
+                "The context says so, or it follows from what the context says.",
+            ),
             level("contradicted", 0.0, "The context says otherwise."),
             level("not_found", 0.0, "The context does not settle it."),
         ];
@@ -70,7 +74,9 @@ impl Claims {
     /// What claims are held against: the context, or the reference where the rubric shows that instead.
     fn sources<'a>(&self, item: &'a Item) -> Result<Sections<'a>, Unjudged> {
         let mut shown = self.rubric.clone();
-        shown.shows.retain(|shown| matches!(shown, Shown::Context | Shown::Reference));
+        shown
+            .shows
+            .retain(|shown| matches!(shown, Shown::Context | Shown::Reference));
         if shown.shows.is_empty() {
             shown.shows.push(Shown::Context);
         }
@@ -80,7 +86,11 @@ impl Claims {
     fn split(&self, item: &Item, section: &str) -> Ask {
         let rules = &self.rubric.claims;
         let mut sections = Sections::default();
-        if let Some(input) = item.input.as_deref().filter(|_| self.rubric.shows.contains(&Shown::Input)) {
+        if let Some(input) = item
+            .input
+            .as_deref()
+            .filter(|_| self.rubric.shows.contains(&Shown::Input))
+        {
             sections = sections.with("INPUT", input);
         }
         let field = |name: &str, value| Field {
@@ -108,7 +118,11 @@ impl Claims {
             max_items: rules.most,
         };
         Ask {
-            prompt: Prompt::Chat(prompt::bare(SPLIT, &sections.with("ANSWER", section), SPLIT_CLOSING)),
+            prompt: Prompt::Chat(prompt::bare(
+                SPLIT,
+                &sections.with("ANSWER", section),
+                SPLIT_CLOSING,
+            )),
             shape: Shape::Object(vec![field("claims", list)]),
             decoding: Decoding {
                 temperature: self.rubric.decoding.temperature,
@@ -187,7 +201,10 @@ impl Format for Claims {
             self.sources(&item)?;
             let sections = sections(answer, self.rubric.claims.section_chars);
             if sections.len() > MOST_SECTIONS {
-                let reason = format!("the answer has {} sections, more than {MOST_SECTIONS}", sections.len());
+                let reason = format!(
+                    "the answer has {} sections, more than {MOST_SECTIONS}",
+                    sections.len()
+                );
                 return Err(Failure::Input(reason).into());
             }
             if sections.is_empty() {
@@ -259,7 +276,9 @@ impl Evaluation for Checked {
 
 impl Checked {
     fn advance(&mut self, answers: &[Answer]) -> Result<Step, Unjudged> {
-        answers.iter().for_each(|answer| self.cost.add(answer));
+        for answer in answers {
+            self.cost.add(&answer.tokens, answer.milliseconds);
+        }
         let (format, item) = (self.format.clone(), self.item.clone());
         let ask = |question: Question<'_>, claim: &str| {
             question.ask(question::seed(format.manner.seed, &item, &["claim", claim]))
@@ -278,7 +297,8 @@ impl Checked {
             }
             Round::Check => {
                 for ((claim, _), answer) in self.found.iter().zip(answers) {
-                    self.opinions.push(format.check(&item, claim)?.read(answer)?);
+                    self.opinions
+                        .push(format.check(&item, claim)?.read(answer)?);
                 }
                 let asks: Result<Vec<Ask>, Unjudged> = self
                     .unsupported()
@@ -427,6 +447,6 @@ mod tests {
         check("one.\n\ntwo three", 10, &["one.\n\n", "two three"]);
         check("one two three", 8, &["one two ", "three"]);
         check("éééééééé", 3, &["ééé", "ééé", "éé"]);
-        check("a\n\n\n\n\n\n\n\nb", 4, &["a\n\n", "\nb"]);
+        check("a\n\n\n\n\n\n\n\nb", 4, &["a\n\n\n", "\nb"]);
     }
 }

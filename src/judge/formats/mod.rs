@@ -6,6 +6,7 @@ pub mod pairwise;
 pub mod passages;
 pub mod pointwise;
 pub mod rag;
+pub mod ranking;
 
 use super::evaluation::Format;
 use super::prompt::PromptOrder;
@@ -15,6 +16,7 @@ use crate::trace::Item;
 use claims::Claims;
 use pairwise::Pairwise;
 use pointwise::{Mode, Pointwise};
+use ranking::Ranking;
 use std::sync::Arc;
 
 /// How a run judges, whatever its rubrics say.
@@ -34,6 +36,7 @@ pub fn of(rubric: Rubric, manner: Manner) -> Vec<Arc<dyn Format>> {
     match rubric.format {
         FormatName::Claims => vec![Arc::new(Claims::new(rubric, manner))],
         FormatName::Rag => rag::formats(&rubric, manner),
+        FormatName::Ranking => vec![Arc::new(Ranking { rubric, manner })],
         FormatName::Pairwise => vec![Arc::new(Pairwise { rubric, manner })],
         _ => vec![Arc::new(Pointwise {
             rubric,

@@ -57,9 +57,13 @@ impl Passages {
                 opinion: self.question(item, passage)?.read(answer)?,
             });
         }
-        let expected = passages.iter().filter_map(|passage| passage.opinion.expected);
+        let expected = passages
+            .iter()
+            .filter_map(|passage| passage.opinion.expected);
         let mean = expected.sum::<f64>() / passages.len() as f64;
-        let any = passages.iter().any(|passage| passage.opinion.label == "pass");
+        let any = passages
+            .iter()
+            .any(|passage| passage.opinion.label == "pass");
         let label = if any { "pass" } else { "fail" };
         let details = Details::Passages(passages);
         Ok(Verdict::made(label, Some(mean), details, Cost::of(answers)))

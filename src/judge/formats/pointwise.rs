@@ -4,7 +4,7 @@ use crate::ask::{Answer, Failure};
 use crate::judge::evaluation::{Evaluation, Format, Nothing, Step};
 use crate::judge::prompt::{self, PromptOrder};
 use crate::judge::question::{self, Question};
-use crate::judge::rubric::Rubric;
+use crate::judge::rubric::{Example, Rubric};
 use crate::judge::unjudged::Unjudged;
 use crate::judge::verdict::{Cost, Verdict};
 use crate::trace::Item;
@@ -50,6 +50,13 @@ impl Pointwise {
     /// [`Unjudged::Missing`] names a field that the rubric shows and the item does not have.
     pub fn question<'a>(&'a self, item: &'a Item) -> Result<Question<'a>, Unjudged> {
         let reasons = self.mode == Mode::Rationale;
+        // Who has seen the label does not judge the item.
+        let shown = |example: &Example| {
+            item.answer.as_deref() == Some(&example.answer) && item.input == example.input
+        };
+        if self.rubric.examples.iter().any(shown) {
+            return Err(Unjudged::Shown);
+        }
         let mut question = Question::pointwise(&self.rubric, item, reasons)?;
         question.order = self.order;
         Ok(question)

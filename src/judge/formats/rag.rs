@@ -6,9 +6,9 @@
 
 use super::passages::Passages;
 use super::pointwise::Pointwise;
+use crate::judge::Manner;
 use crate::judge::evaluation::Format;
 use crate::judge::rubric::{Rubric, Shown};
-use crate::judge::Manner;
 use std::sync::Arc;
 
 /// The three formats of a rubric, whose ids tell them apart.

@@ -1,0 +1,110 @@
+//! The rubrics of a run: read, told apart, and what of a prompt comes first.
+
+use super::fault::Fault;
+use super::style::Console;
+use crate::journal::RubricDescription;
+use crate::judge::{Format, PromptOrder, Rubric, prompt};
+use crate::trace::{self, FieldMap, Item, TraceFormat};
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+/// `--prompt-order`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OrderArgument {
+    /// Whichever takes fewer tokens.
+    Auto,
+    /// The rubric.
+    RubricFirst,
+    /// The item.
+    ItemFirst,
+}
+
+/// Reads the rubrics, whose ids tell their verdicts apart.
+pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Rubric>> {
+    let mut rubrics: Vec<Rubric> = Vec::new();
+    for path in paths {
+        let rubric = read_rubric(path)?;
+        if rubrics.iter().any(|earlier| earlier.id == rubric.id) {
+            let message = format!(
+                "{}: another rubric has the id \"{}\", too",
+                path.display(),
+                rubric.id
+            );
+            return Err(Fault::usage(message, "give every rubric of a run its own id").into());
+        }
+        rubrics.push(rubric);
+    }
+    Ok(rubrics)
+}
+
+/// What a run says of a rubric.
+pub(super) fn describe(format: &dyn Format) -> RubricDescription {
+    let rubric = format.rubric();
+    RubricDescription {
+        id: rubric.id.clone(),
+        version: rubric.version.clone(),
+        digest: rubric.digest(),
+        prompt_digest: format.wording(),
+    }
+}
+
+/// Items by whose length it is decided what stands first in a prompt.
+const PROBED: usize = 16;
+
+/// What stands first: for several rubrics the item, where its text is longer than what the rubrics would add to it. Told, since it
+/// is part of what was run.
+pub(super) fn prompt_order(
+    asked: OrderArgument,
+    traces: &[PathBuf],
+    rubrics: &[Rubric],
+    format: Option<TraceFormat>,
+    map: &FieldMap,
+    console: &Console,
+) -> Result<PromptOrder> {
+    match asked {
+        OrderArgument::RubricFirst => return Ok(PromptOrder::RubricFirst),
+        OrderArgument::ItemFirst => {
+            if let Some(rubric) = rubrics.iter().find(|rubric| !rubric.examples.is_empty()) {
+                let message = format!(
+                    "rubric \"{}\" has examples, which come before the item",
+                    rubric.id
+                );
+                return Err(Fault::usage(message, "use --prompt-order rubric-first").into());
+            }
+            return Ok(PromptOrder::ItemFirst);
+        }
+        OrderArgument::Auto => (),
+    }
+    let whole = traces
+        .iter()
+        .all(|path| path.as_os_str() != "-" && path.is_file());
+    if rubrics.len() < 2 || !whole || rubrics.iter().any(|rubric| !rubric.examples.is_empty()) {
+        return Ok(PromptOrder::RubricFirst);
+    }
+    let items = trace::open(traces, format, map.clone())?;
+    let items: Vec<Item> = items.flatten().take(PROBED).collect();
+    let order = prompt::cheaper_order(rubrics, &items);
+    let what = match order {
+        PromptOrder::RubricFirst => "rubrics are computed once and items once for each",
+        PromptOrder::ItemFirst => "an item is computed once for all rubrics",
+    };
+    console.say(format!(
+        "prompts are {}: {what} (--prompt-order)",
+        order.name()
+    ));
+    Ok(order)
+}
+
+/// Reads and checks a rubric.
+fn read_rubric(path: &Path) -> Result<Rubric> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Fault::usage(format!("{shown}: {error}"), "--rubric takes a TOML file"))?;
+    let rubric = Rubric::parse(&text).map_err(|error| {
+        Fault::usage(
+            format!("{shown}:{}: {}", error.line, error.problem),
+            error.mend,
+        )
+    })?;
+    Ok(rubric)
+}
