@@ -5,12 +5,14 @@
 pub mod checks;
 pub mod digest;
 pub mod evaluation;
+pub mod expected;
 pub mod formats;
 pub mod prompt;
 pub mod rubric;
 mod rubric_check;
 pub mod rubric_error;
 mod rubric_toml;
+pub mod trajectory;
 pub mod verdict;
 
 pub use evaluation::{Evaluation, Step};
