@@ -3,6 +3,7 @@
 //!
 //! Written to the journal as it stands here and read back for reports.
 
+use super::checks::Broken;
 use super::verdict::Opinion;
 use serde::{Deserialize, Serialize};
 
@@ -40,15 +41,6 @@ impl Details {
         "panel",
         "cascade",
     ];
-}
-
-/// A check that an answer does not pass.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Broken {
-    /// The check's name.
-    pub check: String,
-    /// What it found, without any text of the answer.
-    pub reason: String,
 }
 
 /// The opinion of one order of two answers.
@@ -165,10 +157,10 @@ pub struct Comparison {
     pub outcome: String,
     /// In words, with the names of tools.
     pub what: String,
-    /// Calls made, of those expected, and calls expected, of those made; `None` where there are none to divide by.
-    pub precision: Option<f64>,
-    /// See `precision`.
-    pub recall: Option<f64>,
+    /// Share of the calls made that were expected.
+    pub precision: f64,
+    /// Share of the expected calls that were made.
+    pub recall: f64,
 }
 
 /// What was found in an agent's steps.

@@ -3,9 +3,11 @@
 //! Builds [`crate::ask::Ask`]s and reads [`crate::ask::Answer`]s. Knows no token, no tensor and no file of a run.
 
 pub mod cascade;
+pub mod checks;
 pub mod details;
 pub mod digest;
 pub mod evaluation;
+pub mod expected;
 pub mod formats;
 pub mod panel;
 pub mod prompt;
@@ -17,6 +19,7 @@ mod rubric_toml;
 pub mod rules;
 mod rules_toml;
 pub mod shots;
+pub mod trajectory;
 pub mod unjudged;
 pub mod verdict;
 

@@ -256,11 +256,14 @@ fn opening(question: &Question<'_>) -> String {
 fn rubric(question: &Question<'_>) -> String {
     let rubric = question.rubric;
     let mut text = format!(
-        "# Rubric\nCriterion: {}\nQuestion: {}\n\nLevels:\n",
+        "# Rubric\nCriterion: {}\nQuestion: {}\n",
         rubric.criterion, question.question
     );
-    for level in question.levels {
-        let _ = writeln!(text, "- {}: {}", level.label, level.description);
+    if question.listed {
+        text.push_str("\nLevels:\n");
+        for level in question.levels {
+            let _ = writeln!(text, "- {}: {}", level.label, level.description);
+        }
     }
     if !rubric.ignore.is_empty() {
         let _ = writeln!(text, "Ignore: {}", rubric.ignore.join("; "));
@@ -338,6 +341,9 @@ fn closing(question: &Question<'_>) -> String {
 
 fn levels(question: &Question<'_>) -> String {
     let quote = if question.quoted { "\"" } else { "" };
+    if !question.listed {
+        return format!("the {} that is asked for", question.label_field);
+    }
     let quoted = |level: &Level| format!("{quote}{}{quote}", level.label);
     let names: Vec<String> = question.levels.iter().map(quoted).collect();
     match names.split_last() {

@@ -38,6 +38,8 @@ pub struct Question<'a> {
     pub question: &'a str,
     /// The labels and when they hold.
     pub levels: &'a [Level],
+    /// Whether the prompt lists the labels. Names that come out of a trace are judged text, and stand in its sections alone.
+    pub listed: bool,
     /// The JSON key of the label.
     pub label_field: &'static str,
     /// Whether labels stand in JSON quotes.
@@ -75,6 +77,7 @@ impl<'a> Question<'a> {
             duty: "Judge the ANSWER. The other texts are there to judge it by.",
             question: &rubric.question,
             levels: &rubric.levels,
+            listed: true,
             label_field: rubric.label_field(),
             quoted: rubric.quoted(),
             reasons,

@@ -4,7 +4,7 @@
 
 use super::digest::Digest;
 use super::rubric_error::RubricError;
-use super::rules::{ClaimsRules, FormatName, PairwiseRules, TrajectoryRules};
+use super::rules::{CheckRule, ClaimsRules, FormatName, PairwiseRules, TrajectoryRules};
 
 /// A field of an item that the judge may be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -145,6 +145,8 @@ pub struct Rubric {
     pub mass_threshold: f64,
     /// Its share of a score over several rubrics, where it has one.
     pub weight: Option<f64>,
+    /// What settles an answer before a model is asked.
+    pub checks: Vec<CheckRule>,
     /// How two answers are compared.
     pub pairwise: PairwiseRules,
     /// How claims are checked.
@@ -244,6 +246,13 @@ impl Rubric {
         }
         if self.format != FormatName::Pointwise {
             digest = digest.field(self.format.name());
+        }
+        for rule in &self.checks {
+            let kind = format!("{:?}", rule.check.kind());
+            digest = digest
+                .field(rule.check.name())
+                .field(kind)
+                .field(&rule.label);
         }
         match self.format {
             FormatName::Pointwise | FormatName::Classify | FormatName::Rag => digest,

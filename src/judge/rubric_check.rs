@@ -2,7 +2,7 @@
 
 use super::rubric::{Example, Level, Rubric, Scale, Shown};
 use super::rubric_error::RubricError;
-use super::rules::FormatName;
+use super::rules::{FormatName, TrajectoryTask};
 use std::collections::HashMap;
 
 /// Longest name of a level, in bytes.
@@ -14,6 +14,7 @@ pub struct Lines {
     pub id: usize,
     pub scale: usize,
     pub shows: usize,
+    pub check: usize,
     pub decoding: usize,
     pub mass_threshold: usize,
     pub levels: Vec<usize>,
@@ -50,6 +51,26 @@ pub fn check(mut rubric: Rubric, lines: &Lines) -> Result<Rubric, RubricError> {
             ));
         }
         check_example(&rubric, example, *line)?;
+    }
+    let one_answer = matches!(
+        rubric.format,
+        FormatName::Pointwise | FormatName::Classify | FormatName::Claims
+    );
+    if !one_answer && !rubric.checks.is_empty() {
+        let format = rubric.format.name();
+        return Err(RubricError::new(
+            lines.check,
+            format!("the format {format} judges no single answer that could be checked"),
+            "leave [[check]] out",
+        ));
+    }
+    let compares = rubric.trajectory.task == TrajectoryTask::Compare;
+    if rubric.format == FormatName::Trajectory && compares && rubric.scale != Scale::Binary {
+        return Err(RubricError::new(
+            lines.scale,
+            "steps that are compared with the expected ones pass or fail",
+            "leave scale and [[level]] out",
+        ));
     }
     let bare = matches!(rubric.format, FormatName::Pointwise | FormatName::Classify);
     if let (false, Some(line)) = (bare, lines.examples.first()) {

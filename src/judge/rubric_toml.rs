@@ -9,8 +9,9 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "format",
+    "check",
     "weight",
     "pairwise",
     "claims",
@@ -94,6 +95,8 @@ pub fn parse(text: &str) -> Result<Rubric, RubricError> {
     }
     let pairwise = rules_toml::pairwise(&root)?;
     let scale = rules_toml::levels(&root, format, scale, &pairwise, &mut levels)?;
+    let checks = rules_toml::checks(&root, &levels)?;
+    lines.check = root.line_of("check");
     // Levels that a format brings itself stand nowhere.
     lines.levels.resize(levels.len(), scale_line);
     let mut examples = Vec::new();
@@ -143,6 +146,7 @@ pub fn parse(text: &str) -> Result<Rubric, RubricError> {
         decoding,
         mass_threshold: root.number("mass_threshold")?.unwrap_or(0.5),
         weight: rules_toml::weight(&root)?,
+        checks,
         pairwise,
         claims: rules_toml::claims(&root)?,
         trajectory: rules_toml::trajectory(&root)?,

@@ -1,6 +1,9 @@
 //! What a rubric says beyond its levels, for the formats that need more: how two answers are compared, claims are checked and the
 //! steps of an agent are judged.
 
+use super::checks::Check;
+use super::expected::Order;
+
 /// A way of judging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FormatName {
@@ -77,6 +80,15 @@ pub enum Orders {
         /// As a run in both orders estimates it, in nats.
         prior: f64,
     },
+}
+
+/// A check, and what an answer gets that does not pass it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckRule {
+    /// The check.
+    pub check: Check,
+    /// The label of an answer that does not pass.
+    pub label: String,
 }
 
 /// How two answers are compared.
@@ -174,47 +186,18 @@ pub struct TrajectoryRules {
     /// What of them.
     pub task: TrajectoryTask,
     /// How they are compared with the expected ones: `exact`, `in-order` or `any-order`.
-    pub order: TrajectoryOrder,
-    /// Longest text of a step that the judge is shown; a longer one is told to be longer.
-    pub step_chars: usize,
-}
-
-/// How strictly tool calls are compared with the expected ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TrajectoryOrder {
-    /// The same calls in the same order, and no other.
-    #[default]
-    Exact,
-    /// The expected calls in their order, with others between them.
-    InOrder,
-    /// The expected calls in any order, with others beside them.
-    AnyOrder,
-}
-
-impl TrajectoryOrder {
-    /// All of them.
-    pub const ALL: [TrajectoryOrder; 3] = [
-        TrajectoryOrder::Exact,
-        TrajectoryOrder::InOrder,
-        TrajectoryOrder::AnyOrder,
-    ];
-
-    /// Its name in rubrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            TrajectoryOrder::Exact => "exact",
-            TrajectoryOrder::InOrder => "in-order",
-            TrajectoryOrder::AnyOrder => "any-order",
-        }
-    }
+    pub order: Order,
+    /// Longest text of a step that the judge is shown, in characters; of a longer one the rest is left out, and the judge is told so.
+    /// The whole of it where absent.
+    pub step_chars: Option<usize>,
 }
 
 impl Default for TrajectoryRules {
     fn default() -> Self {
         TrajectoryRules {
             task: TrajectoryTask::Outcome,
-            order: TrajectoryOrder::Exact,
-            step_chars: 1500,
+            order: Order::Exact,
+            step_chars: None,
         }
     }
 }

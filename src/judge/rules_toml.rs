@@ -1,10 +1,12 @@
 //! Reads what a rubric says for the formats that need more than levels.
 
+use super::checks::{Check, CheckKind, Unit};
+use super::expected::Order;
 use super::rubric::{Level, Scale};
 use super::rubric_error::RubricError;
 use super::rubric_toml::Table;
 use super::rules::{
-    ClaimsRules, Decide, FormatName, Orders, PairwiseRules, TrajectoryOrder, TrajectoryRules,
+    CheckRule, ClaimsRules, Decide, FormatName, Orders, PairwiseRules, TrajectoryRules,
     TrajectoryTask,
 };
 
@@ -159,14 +161,83 @@ pub(super) fn trajectory(root: &Table<'_>) -> Result<TrajectoryRules, RubricErro
         let mut tasks = TrajectoryTask::ALL.into_iter();
         rules.task = tasks.find(|task| task.name() == name).unwrap_or_default();
     }
-    if let Some(name) = table.word("order", &TrajectoryOrder::ALL.map(TrajectoryOrder::name))? {
-        let mut orders = TrajectoryOrder::ALL.into_iter();
-        rules.order = orders
-            .find(|order| order.name() == name)
-            .unwrap_or_default();
-    }
-    if let Some(characters) = table.count("step_chars", 40, 100_000)? {
-        rules.step_chars = characters;
-    }
+    rules.order = match table.word("order", &["exact", "in-order", "any-order"])? {
+        Some("in-order") => Order::InOrder,
+        Some("any-order") => Order::AnyOrder,
+        _ => Order::Exact,
+    };
+    rules.step_chars = table.count("step_chars", 40, 100_000)?;
     Ok(rules)
+}
+
+/// `[[check]]`, with the labels that the rubric has.
+pub(super) fn checks(root: &Table<'_>, levels: &[Level]) -> Result<Vec<CheckRule>, RubricError> {
+    let tables = root.tables("check")?;
+    tables.iter().map(|table| check(table, levels)).collect()
+}
+
+fn check(table: &Table<'_>, levels: &[Level]) -> Result<CheckRule, RubricError> {
+    table.known(&[
+        "name", "kind", "unit", "min", "max", "pattern", "keys", "phrases", "only", "label",
+    ])?;
+    const KINDS: [&str; 6] = ["length", "match", "match_not", "json", "banned", "cites"];
+    const MOST: usize = 100_000_000;
+    let missing = || table.missing("kind", "add kind = \"length\", or another kind of check");
+    let texts = |key| -> Result<Vec<String>, RubricError> {
+        let texts = table.texts(key)?.unwrap_or_default();
+        Ok(texts.into_iter().map(|(_, text)| text).collect())
+    };
+    let pattern = || table.required("pattern", "add pattern = '…': a regular expression");
+    let kind = match table.word("kind", &KINDS)?.ok_or_else(missing)? {
+        "length" => CheckKind::Length {
+            unit: match table.word("unit", &["characters", "words"])? {
+                Some("words") => Unit::Words,
+                _ => Unit::Characters,
+            },
+            min: table.count("min", 0, MOST)?,
+            max: table.count("max", 0, MOST)?,
+        },
+        "match" => CheckKind::Matches(pattern()?),
+        "match_not" => CheckKind::MatchesNot(pattern()?),
+        "json" => CheckKind::Json {
+            required: texts("keys")?,
+        },
+        "banned" => CheckKind::Banned(texts("phrases")?),
+        _ => CheckKind::Cites {
+            only: table.flag("only")?.unwrap_or(false),
+        },
+    };
+    let name = table.text("name")?.unwrap_or_else(|| kind.name().into());
+    let check = Check::new(&name, kind)
+        .map_err(|error| RubricError::new(table.line, error.problem, error.mend))?;
+    // An answer that can't pass is worth the least that there is.
+    let worth = |level: &&Level| match level.label.as_str() {
+        "fail" => Some(0.0),
+        "pass" => Some(1.0),
+        label => level.value.or_else(|| label.parse().ok()),
+    };
+    let least = levels
+        .iter()
+        .filter(|level| worth(level).is_some())
+        .min_by(|a, b| worth(a).unwrap_or(0.0).total_cmp(&worth(b).unwrap_or(0.0)));
+    let label = match (table.text("label")?, least) {
+        (Some(label), _) if levels.iter().any(|level| level.label == label) => label,
+        (Some(label), _) => {
+            let known: Vec<&str> = levels.iter().map(|level| level.label.as_str()).collect();
+            return Err(RubricError::unknown(
+                table.line_of("label"),
+                "label",
+                &label,
+                &known,
+            ));
+        }
+        (None, Some(level)) => level.label.clone(),
+        (None, None) => {
+            return Err(table.missing(
+                "label",
+                "add label = \"…\": what an answer gets that does not pass",
+            ));
+        }
+    };
+    Ok(CheckRule { check, label })
 }

@@ -1,5 +1,6 @@
 //! Formats of judging. Each holds both halves: how the questions are posed, and how the answers are ruled on.
 
+pub mod checked;
 pub mod claims;
 pub mod pair;
 pub mod pairwise;
@@ -7,17 +8,20 @@ pub mod passages;
 pub mod pointwise;
 pub mod rag;
 pub mod ranking;
+pub mod steps;
 
 use super::evaluation::Format;
 use super::prompt::PromptOrder;
 use super::rubric::Rubric;
 use super::rules::FormatName;
 use crate::trace::Item;
+use checked::Checked;
 use claims::Claims;
 use pairwise::Pairwise;
 use pointwise::{Mode, Pointwise};
 use ranking::Ranking;
 use std::sync::Arc;
+use steps::Steps;
 
 /// How a run judges, whatever its rubrics say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,18 +36,26 @@ pub struct Manner {
 
 /// The formats that judge under a rubric: one, but for those that give several verdicts an item.
 pub fn of(rubric: Rubric, manner: Manner) -> Vec<Arc<dyn Format>> {
-    let Manner { mode, order, seed } = manner;
-    match rubric.format {
-        FormatName::Claims => vec![Arc::new(Claims::new(rubric, manner))],
-        FormatName::Rag => rag::formats(&rubric, manner),
-        FormatName::Ranking => vec![Arc::new(Ranking { rubric, manner })],
-        FormatName::Pairwise => vec![Arc::new(Pairwise { rubric, manner })],
-        _ => vec![Arc::new(Pointwise {
-            rubric,
-            mode,
-            order,
-            seed,
-        })],
+    let checks = !rubric.checks.is_empty();
+    let format: Arc<dyn Format> = match rubric.format {
+        FormatName::Rag => return rag::formats(&rubric, manner),
+        FormatName::Pointwise | FormatName::Classify => {
+            let Manner { mode, order, seed } = manner;
+            Arc::new(Pointwise {
+                rubric,
+                mode,
+                order,
+                seed,
+            })
+        }
+        FormatName::Pairwise => Arc::new(Pairwise { rubric, manner }),
+        FormatName::Ranking => Arc::new(Ranking { rubric, manner }),
+        FormatName::Claims => Arc::new(Claims::new(rubric, manner)),
+        FormatName::Trajectory => Arc::new(Steps { rubric, manner }),
+    };
+    match checks {
+        true => vec![Arc::new(Checked { format })],
+        false => vec![format],
     }
 }
 

@@ -87,6 +87,7 @@ impl<'a> Pair<'a> {
                    which is better. The other texts are there to judge them by.",
             question: &self.rubric.question,
             levels,
+            listed: true,
             label_field: "better",
             quoted: true,
             reasons: self.manner.mode == Mode::Rationale,

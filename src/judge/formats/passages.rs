@@ -39,6 +39,7 @@ impl Passages {
             duty: "Judge the PASSAGE. The other texts are there to judge it by.",
             question: &self.rubric.question,
             levels: &self.rubric.levels,
+            listed: true,
             label_field: self.rubric.label_field(),
             quoted: self.rubric.quoted(),
             reasons: self.manner.mode == Mode::Rationale,
