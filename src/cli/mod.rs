@@ -13,6 +13,7 @@ pub mod measure;
 pub mod meter;
 pub mod models;
 pub mod profile;
+pub mod review;
 pub mod speed;
 pub mod style;
 pub mod synth;
@@ -85,6 +86,8 @@ pub enum Device {
 enum Command {
     /// Judge files of traces by a rubric.
     Judge(judge::Args),
+    /// List the items of a run that a human should see.
+    Review(review::Args),
     /// Measure verdicts against people's labels.
     Measure(measure::Args),
     /// Fetch models by name.
@@ -129,6 +132,7 @@ fn dispatch(arguments: &Arguments, console: &Console) -> anyhow::Result<u8> {
     let globals = &arguments.globals;
     match &arguments.command {
         Command::Judge(args) => judge::run(args, globals, console),
+        Command::Review(args) => review::run(args, globals, console).map(|()| 0),
         Command::Measure(args) => measure::run(args, globals, console),
         Command::Bench(args) => bench::run(args, globals, console),
         Command::Synth(args) => synth::run(args, globals, console).map(|()| 0),

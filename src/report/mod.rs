@@ -2,6 +2,7 @@
 //!
 //! Reads rows of the journal and a rubric; knows no engine and no trace file.
 
+pub mod review;
 pub mod summary;
 pub mod table;
 
