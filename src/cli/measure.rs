@@ -35,6 +35,9 @@ pub struct Args {
     /// A run folder, or its verdicts.jsonl.
     #[arg(value_name = "VERDICTS")]
     pub verdicts: PathBuf,
+    /// The rubric whose verdicts are meant, of a run under several.
+    #[arg(long, value_name = "RUBRIC")]
+    pub of: Option<String>,
     /// People's labels (.csv, .jsonl, .ndjson).
     #[arg(long, short, value_name = "FILE")]
     pub labels: PathBuf,
@@ -55,7 +58,7 @@ pub struct Args {
 /// Files that can't be read, labels and verdicts without an item in common, or stdout that can't be written.
 pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let labels = read_labels(&args.labels)?;
-    let found = verdicts::read(&args.verdicts, &["distribution"])?;
+    let found = verdicts::read(&args.verdicts, args.of.as_deref(), &["distribution"])?;
     if found.torn {
         let shown = found.path.display();
         console.say(format!("{shown}: its last line is torn and left out"));

@@ -14,6 +14,7 @@ pub mod measure;
 pub mod meter;
 pub mod models;
 pub mod profile;
+pub mod review;
 pub mod rubrics;
 pub mod speed;
 pub mod style;
@@ -87,6 +88,8 @@ pub enum Device {
 enum Command {
     /// Judge files of traces by a rubric.
     Judge(judge::Args),
+    /// List the items of a run that a human should see.
+    Review(review::Args),
     /// Measure verdicts against people's labels.
     Measure(measure::Args),
     /// Fetch models by name.
@@ -131,6 +134,7 @@ fn dispatch(arguments: &Arguments, console: &Console) -> anyhow::Result<u8> {
     let globals = &arguments.globals;
     match &arguments.command {
         Command::Judge(args) => judge::run(args, globals, console),
+        Command::Review(args) => review::run(args, globals, console).map(|()| 0),
         Command::Measure(args) => measure::run(args, globals, console),
         Command::Bench(args) => bench::run(args, globals, console),
         Command::Synth(args) => synth::run(args, globals, console).map(|()| 0),

@@ -31,11 +31,12 @@ pub struct Verdicts {
     pub torn: bool,
 }
 
-/// Reads the verdicts of a run folder, or of a `verdicts.jsonl`, and keeps the named fields of each line.
+/// Reads the verdicts of a run folder, or of a `verdicts.jsonl`, and keeps the named fields of each line; of a run under several
+/// rubrics, those of the one that is named.
 ///
 /// # Errors
-/// A file that can't be read, a line that is no verdict, or an item that was judged under two keys.
-pub fn read(path: &Path, fields: &[&str]) -> Result<Verdicts, Fault> {
+/// A file that can't be read, a line that is no verdict, an item that was judged under two keys, or a rubric that is not there.
+pub fn read(path: &Path, rubric: Option<&str>, fields: &[&str]) -> Result<Verdicts, Fault> {
     let path = if path.is_dir() {
         path.join("verdicts.jsonl")
     } else {
@@ -54,6 +55,7 @@ pub fn read(path: &Path, fields: &[&str]) -> Result<Verdicts, Fault> {
     };
     let mut by_key: HashMap<String, usize> = HashMap::new();
     let mut by_item: HashMap<String, String> = HashMap::new();
+    let mut rubrics: Vec<String> = Vec::new();
     let mut bytes = Vec::new();
     for number in 1.. {
         bytes.clear();
@@ -77,6 +79,14 @@ pub fn read(path: &Path, fields: &[&str]) -> Result<Verdicts, Fault> {
         }
         let text = std::str::from_utf8(&bytes).map_err(|_| corrupt("not UTF-8"))?;
         let row = Row::parse(text).map_err(corrupt)?;
+        if let Some(own) = &row.rubric
+            && !rubrics.contains(own)
+        {
+            rubrics.push(own.clone());
+        }
+        if rubric.is_some() && row.rubric.is_some() && row.rubric.as_deref() != rubric {
+            continue;
+        }
         let kept = match serde_json::from_str(text) {
             Ok(Value::Object(object)) => object
                 .into_iter()
@@ -91,7 +101,10 @@ pub fn read(path: &Path, fields: &[&str]) -> Result<Verdicts, Fault> {
                     "line {number} of {shown}: a second verdict of item {:?}",
                     row.item
                 ),
-                "verdicts are matched by item: give one run of one rubric at a time",
+                format!(
+                    "verdicts are matched by item: name one rubric with --of ({})",
+                    named(&rubrics)
+                ),
             ));
         }
         let line = Line { row, fields: kept };
@@ -102,6 +115,12 @@ pub fn read(path: &Path, fields: &[&str]) -> Result<Verdicts, Fault> {
                 found.lines.push(line);
             }
         }
+    }
+    if let Some(rubric) = rubric.filter(|rubric| !rubrics.iter().any(|own| own == rubric)) {
+        return Err(Fault::usage(
+            format!("{shown}: no verdict is of rubric \"{rubric}\""),
+            format!("its rubrics are {}", named(&rubrics)),
+        ));
     }
     Ok(found)
 }

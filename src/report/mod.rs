@@ -3,6 +3,7 @@
 //! Reads rows of the journal and a rubric; knows no engine and no trace file.
 
 pub mod findings;
+pub mod review;
 pub mod summary;
 pub mod table;
 mod tally;
