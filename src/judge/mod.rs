@@ -2,6 +2,7 @@
 //!
 //! Builds [`crate::ask::Ask`]s and reads [`crate::ask::Answer`]s. Knows no token, no tensor and no file of a run.
 
+pub mod contracts;
 pub mod digest;
 pub mod evaluation;
 pub mod formats;
