@@ -3,7 +3,7 @@
 //! Run: `cargo run --example custom_rubric`
 
 use assize::ask::{Answer, Prompt, Readout, TokenCounts};
-use assize::judge::{Mode, Pointwise, PromptOrder, Rubric};
+use assize::judge::{Manner, Pointwise, Rubric};
 use assize::trace::Item;
 
 const RUBRIC: &str = r#"
@@ -29,16 +29,14 @@ description = "friendly"
 fn main() -> anyhow::Result<()> {
     let format = Pointwise {
         rubric: Rubric::parse(RUBRIC)?,
-        mode: Mode::Rationale,
-        order: PromptOrder::default(),
-        seed: 0,
+        manner: Manner::default(),
     };
     let item = Item {
         input: Some("Where is my parcel?".into()),
         ..Item::answered("1", "Thank you for asking! It arrives today.")
     };
     let question = format.question(&item)?;
-    let ask = question.ask(format.seed);
+    let ask = question.ask(format.manner.seed)?;
     if let Prompt::Chat(messages) = &ask.prompt {
         for message in messages {
             let text: String = message.parts.iter().map(|part| part.text()).collect();

@@ -4,12 +4,14 @@ use super::Globals;
 use super::engine::EngineArguments;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::fetch::Bar;
+use super::interrupt;
 use super::jury::{Further, JuryArguments, Kin};
 use super::layouts::{self, Keeper, LayoutCache};
 use super::meter::Meter;
 use super::profile;
 use super::rubrics::{self, OrderArgument};
-use super::style::{Console, bytes, this_command};
+use super::shots::ShotsArguments;
+use super::style::{Console, bytes};
 use crate::ask::Answerer;
 use crate::journal::{
     Journal, ModelDescription, RunDescription, SettingsDescription, VerdictCache,
@@ -29,8 +31,6 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Arguments of `assize judge`.
@@ -85,6 +85,13 @@ pub struct Args {
     /// ones there. Verdicts hold text: quotes of the answers and what the judge wrote.
     #[arg(long, value_name = "DIR")]
     pub verdict_cache: Option<PathBuf>,
+    /// The form in which the model is asked: json, or one that evaluators were trained on (prometheus-v1, prometheus-v2, flow-judge,
+    /// glider, selene); by default the model's own.
+    #[arg(long, value_name = "FORM")]
+    pub contract: Option<String>,
+    /// Examples out of a labelled file.
+    #[command(flatten)]
+    pub shots: ShotsArguments,
     /// Who judges besides.
     #[command(flatten)]
     pub jury: JuryArguments,
@@ -111,15 +118,18 @@ pub enum FormatArgument {
     Csv,
 }
 
-/// How long after an interrupt the process may still be there.
-const PATIENCE: Duration = Duration::from_millis(1800);
-
 /// Judges. Returns the exit code.
 ///
 /// # Errors
 /// Whatever kept the run from its end; what was settled is in the run folder.
 pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
-    let rubrics = rubrics::read(&args.rubrics)?;
+    let mut rubrics = rubrics::read(&args.rubrics)?;
+    args.shots.fill(
+        &mut rubrics,
+        args.mode == ModeArgument::Rationale,
+        args.seed,
+        console,
+    )?;
     args.jury.check(&rubrics)?;
     let map = FieldMap::parse(&args.maps).map_err(|error| {
         Fault::usage(
@@ -165,6 +175,13 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     };
     let manner = Manner {
         mode,
+        contract: rubrics::contract(
+            args.contract.as_deref(),
+            &args.model,
+            &located,
+            &rubrics,
+            console,
+        )?,
         order: rubrics::prompt_order(
             args.prompt_order,
             &args.traces,
@@ -255,8 +272,11 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let place = layouts::place(layout_cache, &located, &model);
     let model = model.keep_packed(place);
     let loaded = load(model, &settings, &memory, console, threads)?;
-    let hint = format!("to go on, run: {}", resume_command(args, &folder));
-    let interrupt = watch_interrupts(*console, hint.clone())?;
+    let hint = format!(
+        "to go on, run: {}",
+        interrupt::resume_command(&args.traces, &folder)
+    );
+    let interrupted = interrupt::watch(*console, hint.clone())?;
     let total = total.map(|total| total * formats.len());
     let mut meter = Meter::new(total, globals.quiet);
     let mut engine = loaded.engine;
@@ -264,7 +284,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         .into_iter()
         .map(|further| further.load(&settings, layout_cache, console, threads))
         .collect::<Result<Vec<_>>>()?;
-    let mut keeper = Keeper::new(loaded.unwritten, interrupt.clone(), *console);
+    let mut keeper = Keeper::new(loaded.unwritten, interrupted.clone(), *console);
     let kept = args
         .keep_prefix
         .as_deref()
@@ -299,7 +319,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         cache: cache.as_ref(),
         window: 4 * args.engine.max_batch as usize,
         strict: args.strict,
-        interrupt: &interrupt,
+        interrupt: &interrupted,
         grace: Duration::from_millis(1000),
     };
     let mut kin = Kin::new(&family, *console);
@@ -465,39 +485,6 @@ fn report(
     }
     out.flush()?;
     Ok(findings)
-}
-
-/// The first interrupt sets the flag; the second, or [`PATIENCE`] after the first, ends the process. A pass over a large
-/// model can't be broken off, and ending it loses nothing: every settled verdict is in its file already.
-fn watch_interrupts(console: Console, hint: String) -> Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let set = flag.clone();
-    ctrlc::set_handler(move || {
-        if set.swap(true, Ordering::SeqCst) {
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-        let hint = hint.clone();
-        std::thread::spawn(move || {
-            std::thread::sleep(PATIENCE);
-            console.say(format!(
-                "\ninterrupted: what was settled is kept, the rest is not judged\n\nhint: {hint}"
-            ));
-            std::process::exit(i32::from(INTERRUPTED));
-        });
-    })?;
-    Ok(flag)
-}
-
-fn resume_command(args: &Args, folder: &Path) -> String {
-    let command = this_command();
-    // A folder that was chosen is part of the command already, and a default one follows from it.
-    let from_stdin = args.traces.iter().any(|path| path.as_os_str() == "-");
-    let note = if from_stdin {
-        format!(" (with the same input; the folder is {})", folder.display())
-    } else {
-        String::new()
-    };
-    format!("{command}{note}")
 }
 
 fn file_name(path: &Path) -> String {

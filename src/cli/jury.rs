@@ -7,6 +7,7 @@ use super::layouts::{self, LayoutCache};
 use super::style::Console;
 use crate::engine::Engine;
 use crate::journal::{FurtherModel, ModelDescription};
+use crate::judge::contracts::Contract;
 use crate::judge::{Cascade, Format, Manner, Member, Panel, Rubric, Thresholds, Together, formats};
 use crate::run::{JudgeSettings, ModelFile};
 use crate::trace::{Item, ItemError};
@@ -80,6 +81,8 @@ pub struct Further {
     name: String,
     located: Located,
     file: ModelFile,
+    /// Its own form.
+    contract: Option<Contract>,
 }
 
 /// The formats of a run, and what of them is no rubric.
@@ -129,6 +132,7 @@ impl JuryArguments {
                 let file = ModelFile::open(located.path(), located.template())
                     .with_context(|| located.path().display().to_string())?;
                 Ok(Further {
+                    contract: contract_of(&located)?,
                     name: name.clone(),
                     located,
                     file,
@@ -157,17 +161,19 @@ impl JuryArguments {
                 entropy: self.most_entropy,
                 mass: self.least_mass,
             };
-            let cascade = |format: Arc<dyn Format>| -> Arc<dyn Format> {
+            let contract = further.first().and_then(|further| further.contract);
+            let second = plain(Manner { contract, ..manner });
+            let cascade = |(first, second): (Arc<dyn Format>, _)| -> Arc<dyn Format> {
                 Arc::new(Cascade {
-                    first: format.clone(),
-                    second: format,
+                    first,
+                    second,
                     thresholds,
                     audit: self.audit,
                     seed: manner.seed,
                 })
             };
             return Ok(Jury {
-                formats: plain(manner).into_iter().map(cascade).collect(),
+                formats: plain(manner).into_iter().zip(second).map(cascade).collect(),
                 ensemble: Some(format!("cascade {thresholds:?} audit {}", self.audit)),
             });
         }
@@ -179,11 +185,15 @@ impl JuryArguments {
         };
         // One panel for what each rubric gives; rubrics that sit together give one verdict.
         let mut panels: Vec<Vec<Member>> = Vec::new();
-        let names =
-            std::iter::once(model).chain(further.iter().map(|further| further.name.as_str()));
-        for (judge, name) in names.enumerate() {
+        let names = std::iter::once((model, manner.contract)).chain(
+            further
+                .iter()
+                .map(|further| (further.name.as_str(), further.contract)),
+        );
+        for (judge, (name, contract)) in names.enumerate() {
             for sample in 0..u64::from(self.samples) {
                 let sampled = Manner {
+                    contract,
                     seed: manner.seed.wrapping_add(sample),
                     ..manner
                 };
@@ -276,6 +286,14 @@ impl Further {
         let place = layouts::place(layout_cache, &self.located, &self.file);
         let file = self.file.keep_packed(place);
         Ok(load(file, settings, &memory, console, threads)?.engine)
+    }
+}
+
+/// The form that a model was trained on, as its manifest says; none for the general one.
+pub fn contract_of(located: &Located) -> Result<Option<Contract>> {
+    match located.manifest {
+        Some(manifest) => Ok(Contract::for_model(manifest.contract.name())?),
+        None => Ok(None),
     }
 }
 

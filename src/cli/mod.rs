@@ -7,6 +7,7 @@ pub mod engine;
 pub mod fault;
 pub mod fetch;
 pub mod inspect;
+pub mod interrupt;
 pub mod judge;
 pub mod jury;
 pub mod layouts;
@@ -14,8 +15,10 @@ pub mod measure;
 pub mod meter;
 pub mod models;
 pub mod profile;
+pub mod redteam;
 pub mod review;
 pub mod rubrics;
+pub mod shots;
 pub mod speed;
 pub mod style;
 pub mod synth;
@@ -92,6 +95,8 @@ enum Command {
     Review(review::Args),
     /// Measure verdicts against people's labels.
     Measure(measure::Args),
+    /// Try to move the judge's score from within the answers.
+    Redteam(redteam::Args),
     /// Fetch models by name.
     Fetch(fetch::Args),
     /// List the models that have a name.
@@ -136,6 +141,7 @@ fn dispatch(arguments: &Arguments, console: &Console) -> anyhow::Result<u8> {
         Command::Judge(args) => judge::run(args, globals, console),
         Command::Review(args) => review::run(args, globals, console).map(|()| 0),
         Command::Measure(args) => measure::run(args, globals, console),
+        Command::Redteam(args) => redteam::run(args, globals, console),
         Command::Bench(args) => bench::run(args, globals, console),
         Command::Synth(args) => synth::run(args, globals, console).map(|()| 0),
         Command::Fetch(args) => {

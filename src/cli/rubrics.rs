@@ -1,10 +1,13 @@
 //! The rubrics of a run: read, told apart, and what of a prompt comes first.
 
 use super::fault::Fault;
+use super::jury::contract_of;
 use super::style::Console;
 use crate::journal::RubricDescription;
+use crate::judge::contracts::{Contract, mismatch};
 use crate::judge::{Format, PromptOrder, Rubric, prompt};
 use crate::trace::{self, FieldMap, Item, TraceFormat};
+use crate::weights::fetch::Located;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +26,7 @@ pub enum OrderArgument {
 pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Rubric>> {
     let mut rubrics: Vec<Rubric> = Vec::new();
     for path in paths {
-        let rubric = read_rubric(path)?;
+        let rubric = read_one(path)?;
         if rubrics.iter().any(|earlier| earlier.id == rubric.id) {
             let message = format!(
                 "{}: another rubric has the id \"{}\", too",
@@ -96,7 +99,7 @@ pub(super) fn prompt_order(
 }
 
 /// Reads and checks a rubric.
-fn read_rubric(path: &Path) -> Result<Rubric> {
+pub(super) fn read_one(path: &Path) -> Result<Rubric> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| Fault::usage(format!("{shown}: {error}"), "--rubric takes a TOML file"))?;
@@ -107,4 +110,39 @@ fn read_rubric(path: &Path) -> Result<Rubric> {
         )
     })?;
     Ok(rubric)
+}
+
+/// The form in which the model is asked, with a warning where it is not its own.
+pub(super) fn contract(
+    asked: Option<&str>,
+    model: &str,
+    located: &Located,
+    rubrics: &[Rubric],
+    console: &Console,
+) -> Result<Option<Contract>> {
+    let own = located.manifest.map(|manifest| manifest.contract.name());
+    let contract = match (asked, own) {
+        (Some(name), own) => {
+            if let Some(warning) = own.and_then(|own| mismatch(model, own, name)) {
+                console.say(format!("warning: {warning}"));
+            }
+            Contract::for_model(name).map_err(|error| {
+                Fault::usage(
+                    format!("--contract: {error}"),
+                    "leave it out to use the model's own",
+                )
+            })?
+        }
+        (None, _) => contract_of(located)?,
+    };
+    if let (Some(contract), Some(rubric)) = (
+        contract,
+        rubrics.iter().find(|rubric| !rubric.examples.is_empty()),
+    ) {
+        let (form, id) = (contract.name(), &rubric.id);
+        let message =
+            format!("rubric \"{id}\" has examples, and the form of {form} has no place for them");
+        return Err(Fault::usage(message, "leave the examples out, or use --contract json").into());
+    }
+    Ok(contract)
 }

@@ -184,7 +184,9 @@ impl Passage {
         let mut words;
         let mut tried = Vec::new();
         if self.at.begun.is_empty() {
-            words = plan.texts.within(plan.longest - self.at.characters);
+            words = plan
+                .texts
+                .within(plan.longest.saturating_sub(self.at.characters));
             let touched = plan.marks.touching.iter();
             let touched = touched.filter(|(before, _)| self.at.tail.ends_with(before));
             tried.extend(touched.flat_map(|(_, tokens)| tokens));

@@ -2,8 +2,10 @@
 //!
 //! Builds [`crate::ask::Ask`]s and reads [`crate::ask::Answer`]s. Knows no token, no tensor and no file of a run.
 
+pub mod attacks;
 pub mod cascade;
 pub mod checks;
+pub mod contracts;
 pub mod details;
 pub mod digest;
 pub mod evaluation;

@@ -197,13 +197,15 @@ pub fn bare(rules: &str, sections: &Sections<'_>, closing: &str) -> Vec<Message>
     ]
 }
 
-/// sha256 in hex of the wording of a question about a made-up item.
+/// sha256 in hex of the wording of questions about a made-up item. What can't be posed has no wording.
 pub fn digest<'a>(questions: impl IntoIterator<Item = &'a Question<'a>>) -> String {
     let mut digest = Digest::new("assize prompt");
-    for message in questions.into_iter().flat_map(messages) {
-        digest = digest.field(format!("{:?}", message.role));
-        for part in &message.parts {
-            digest = digest.field(part.text());
+    for (messages, _) in questions.into_iter().flat_map(Question::posed) {
+        for message in messages {
+            digest = digest.field(format!("{:?}", message.role));
+            for part in &message.parts {
+                digest = digest.field(part.text());
+            }
         }
     }
     digest.hex()
@@ -377,11 +379,22 @@ mod tests {
     use super::*;
     use crate::judge::formats::pointwise::tests::{item, rubric};
     use crate::judge::question::Question;
+    use crate::judge::{Manner, Mode};
+
+    fn manner(reasons: bool, order: PromptOrder) -> Manner {
+        Manner {
+            mode: if reasons {
+                Mode::Rationale
+            } else {
+                Mode::ScoreOnly
+            },
+            order,
+            ..Manner::default()
+        }
+    }
 
     fn asked(rubric: &Rubric, item: &Item, reasons: bool, order: PromptOrder) -> Vec<Message> {
-        let mut question = Question::pointwise(rubric, item, reasons).unwrap();
-        question.order = order;
-        messages(&question)
+        messages(&Question::pointwise(rubric, item, manner(reasons, order)).unwrap())
     }
 
     fn parts(answer: &str) -> Vec<Part> {
@@ -464,9 +477,7 @@ mod tests {
     fn the_wording_has_a_digest() {
         let (rubric, item) = (rubric(""), item("probe"));
         let digest = |reasons, order| {
-            let mut question = Question::pointwise(&rubric, &item, reasons).unwrap();
-            question.order = order;
-            digest([&question])
+            digest([&Question::pointwise(&rubric, &item, manner(reasons, order)).unwrap()])
         };
         let (first, last) = (PromptOrder::RubricFirst, PromptOrder::ItemFirst);
         assert_ne!(digest(true, first), digest(false, first));

@@ -2,12 +2,17 @@
 //!
 //! The JSON keys that are asked for and those that are read stand here together. Every format is made of questions.
 
+use super::contracts::{Case, Contract, ContractError, Grade, Posed, Responses};
 use super::digest::Digest;
+use super::formats::Manner;
+use super::formats::pointwise::Mode;
 use super::prompt::{self, PromptOrder, Sections};
-use super::rubric::{Example, Level, Rubric};
+use super::rubric::{DecodingSettings, Example, Level, Rubric, Shown};
 use super::unjudged::Unjudged;
 use super::verdict::{Opinion, Quote, Reading};
-use crate::ask::{Answer, Ask, Decoding, Failure, Field, FieldValue, Labels, Prompt, Shape};
+use crate::ask::{
+    Answer, Ask, Decoding, Failure, Field, FieldValue, Labels, Message, Prompt, Readout, Shape,
+};
 use crate::score::{Distribution, ScoreError, expected};
 use crate::trace::Item;
 use serde_json::{Map, Value};
@@ -23,6 +28,17 @@ pub struct Evidence<'a> {
     pub source: &'a str,
     /// Most passages.
     pub most: usize,
+}
+
+/// What an evaluator's own form needs of an item.
+#[derive(Clone, Copy, Debug)]
+pub struct Under<'a> {
+    /// The form.
+    pub contract: Contract,
+    /// The item.
+    pub item: &'a Item,
+    /// What is judged.
+    pub responses: Responses<'a>,
 }
 
 /// One question.
@@ -54,6 +70,8 @@ pub struct Question<'a> {
     pub sections: Sections<'a>,
     /// What stands first.
     pub order: PromptOrder,
+    /// The evaluator's own form, in which the question is asked instead of the general one.
+    pub under: Option<Under<'a>>,
 }
 
 /// Tokens that a reply without a rationale may take: what stands before the label.
@@ -67,7 +85,7 @@ impl<'a> Question<'a> {
     pub fn pointwise(
         rubric: &'a Rubric,
         item: &'a Item,
-        reasons: bool,
+        manner: Manner,
     ) -> Result<Question<'a>, Unjudged> {
         let missing = |field| Unjudged::missing(field, item);
         let answer = item.answer.as_deref().ok_or_else(|| missing("answer"))?;
@@ -80,7 +98,7 @@ impl<'a> Question<'a> {
             listed: true,
             label_field: rubric.label_field(),
             quoted: rubric.quoted(),
-            reasons,
+            reasons: manner.mode == Mode::Rationale,
             evidence: vec![Evidence {
                 field: "evidence",
                 section: "ANSWER",
@@ -89,45 +107,104 @@ impl<'a> Question<'a> {
             }],
             examples: &rubric.examples,
             sections: Sections::of_item(rubric, item).map_err(missing)?,
-            order: PromptOrder::default(),
+            order: manner.order,
+            under: manner.contract.map(|contract| Under {
+                contract,
+                item,
+                responses: Responses::One(answer),
+            }),
         })
     }
 
-    /// The ask.
-    pub fn ask(&self, seed: u64) -> Ask {
-        let decoding = &self.rubric.decoding;
-        let mut fields = Vec::new();
-        if self.reasons {
-            let value = FieldValue::Text {
-                max_chars: decoding.rationale_chars,
-            };
-            fields.push(Field {
-                name: "rationale".into(),
-                value,
-            });
-            for quotes in &self.evidence {
-                let value = FieldValue::Quotes {
-                    source: quotes.source.into(),
-                    max_items: quotes.most,
-                    max_chars: decoding.quote_chars,
-                };
-                fields.push(Field {
-                    name: quotes.field.into(),
-                    value,
-                });
-            }
+    /// The messages, and the shape of the reply.
+    ///
+    /// # Errors
+    /// [`Unjudged::Contract`] where the evaluator's own form can't hold the item.
+    pub fn posed(&self) -> Result<(Vec<Message>, Shape), Unjudged> {
+        match self.contracted()? {
+            Some(posed) => Ok((posed.messages, posed.shape)),
+            None => Ok((prompt::messages(self), Shape::Object(self.fields()))),
         }
-        let labels = Labels {
-            names: self.labels(),
-            quoted: self.quoted,
+    }
+
+    /// The question in the evaluator's own form, where it has one.
+    fn contracted(&self) -> Result<Option<Posed>, Unjudged> {
+        let Some(under) = &self.under else {
+            return Ok(None);
         };
-        fields.push(Field {
-            name: self.label_field.into(),
-            value: FieldValue::Labels(labels),
-        });
-        Ask {
-            prompt: Prompt::Chat(prompt::messages(self)),
-            shape: Shape::Object(fields),
+        let grades: Vec<Grade<'_>> = self
+            .levels
+            .iter()
+            .map(|level| Grade {
+                label: &level.label,
+                description: &level.description,
+            })
+            .collect();
+        let (item, rubric) = (under.item, self.rubric);
+        let shows = |shown| rubric.shows.contains(&shown);
+        // These forms have no place of their own for what else a rubric says.
+        let mut question = self.question.to_string();
+        if !rubric.ignore.is_empty() {
+            question.push_str(&format!(" Ignore: {}.", rubric.ignore.join("; ")));
+        }
+        for more in [&rubric.partial, &rubric.refusals].into_iter().flatten() {
+            question.push(' ');
+            question.push_str(more);
+        }
+        let context = item.context.as_deref().filter(|_| shows(Shown::Context));
+        let case = Case {
+            input: item.input.as_deref().filter(|_| shows(Shown::Input)),
+            context: context.unwrap_or_default(),
+            reference: item
+                .reference
+                .as_deref()
+                .filter(|_| shows(Shown::Reference)),
+            responses: under.responses,
+            question: &question,
+            grades: &grades,
+        };
+        let rationale = self.reasons.then_some(self.decoding().rationale_chars);
+        let posed = under.contract.pose(&case, rationale);
+        let posed = posed.map_err(|error| Unjudged::Contract {
+            contract: under.contract.name(),
+            reason: error.to_string(),
+        })?;
+        if !posed.forged.is_empty() {
+            tracing::info!(
+                item = item.line,
+                "the judged text holds headers of the form: {}",
+                posed.forged.join(", ")
+            );
+        }
+        Ok(Some(posed))
+    }
+
+    /// The rubric's decoding; where it says nothing, an evaluator gets as much room as its authors gave it.
+    fn decoding(&self) -> DecodingSettings {
+        let own = &self.rubric.decoding;
+        match &self.under {
+            Some(under) if *own == DecodingSettings::default() => {
+                let sampling = under.contract.sampling();
+                DecodingSettings {
+                    max_tokens: sampling.max_tokens,
+                    rationale_chars: sampling.rationale_chars,
+                    ..own.clone()
+                }
+            }
+            _ => own.clone(),
+        }
+    }
+
+    /// The ask.
+    ///
+    /// # Errors
+    /// As [`Question::posed`].
+    pub fn ask(&self, seed: u64) -> Result<Ask, Unjudged> {
+        let (messages, shape) = self.posed()?;
+        let decoding = self.decoding();
+        Ok(Ask {
+            prompt: Prompt::Chat(messages),
+            shape,
             decoding: Decoding {
                 temperature: decoding.temperature,
                 top_p: decoding.top_p,
@@ -137,7 +214,37 @@ impl<'a> Question<'a> {
                 },
                 seed,
             },
+        })
+    }
+
+    /// The fields of the general form.
+    fn fields(&self) -> Vec<Field> {
+        let decoding = &self.rubric.decoding;
+        let field = |name: &str, value| Field {
+            name: name.into(),
+            value,
+        };
+        let mut fields = Vec::new();
+        if self.reasons {
+            let value = FieldValue::Text {
+                max_chars: decoding.rationale_chars,
+            };
+            fields.push(field("rationale", value));
+            for quotes in &self.evidence {
+                let value = FieldValue::Quotes {
+                    source: quotes.source.into(),
+                    max_items: quotes.most,
+                    max_chars: decoding.quote_chars,
+                };
+                fields.push(field(quotes.field, value));
+            }
         }
+        let labels = Labels {
+            names: self.labels(),
+            quoted: self.quoted,
+        };
+        fields.push(field(self.label_field, FieldValue::Labels(labels)));
+        fields
     }
 
     /// Reads the answer to [`Question::ask`].
@@ -146,23 +253,24 @@ impl<'a> Question<'a> {
     /// [`Failure::NonFiniteLogits`] for masses that are not numbers, and [`Failure::Grammar`] for any answer that is not
     /// what was asked for: it is never guessed what was meant.
     pub fn read(&self, answer: &Answer) -> Result<Opinion, Failure> {
-        let object = object(answer)?;
-        let written = match object.get(self.label_field) {
-            Some(Value::String(label)) if self.quoted => label.clone(),
-            Some(Value::Number(label)) if !self.quoted => label.to_string(),
-            _ => return Err(refuse("the judge's output has no label")),
-        };
-        let (mut rationale, mut evidence) = (None, Vec::new());
-        if self.reasons {
-            let Some(Value::String(text)) = object.get("rationale") else {
-                return Err(refuse("the judge's output has no rationale"));
-            };
-            rationale = Some(text.clone());
-            for quotes in &self.evidence {
-                evidence.extend(passages(quotes.source, object.get(quotes.field))?);
+        let missing = || refuse("the answer has no readout of its label");
+        let readout = answer.readout.as_ref().ok_or_else(missing)?;
+        let contracted = self
+            .contracted()
+            .map_err(|unjudged| refuse(&unjudged.to_string()))?;
+        let (written, rationale, evidence, readout) = match (contracted, &self.under) {
+            (Some(posed), Some(under)) => {
+                let broken = |error: ContractError| refuse(&error.to_string());
+                let reading = under.contract.read(&posed, &answer.text).map_err(broken)?;
+                let readout = posed.relabel(readout).map_err(broken)?;
+                (reading.label, reading.rationale, Vec::new(), readout)
             }
-        }
-        let distribution = self.distribution(answer)?;
+            _ => {
+                let (written, rationale, evidence) = self.read_object(answer)?;
+                (written, rationale, evidence, readout.clone())
+            }
+        };
+        let distribution = self.distribution(&readout)?;
         let top = distribution.probabilities[distribution.top()];
         // Where two labels tie to the last bit, the written one counts; it may never be another than a top one.
         if distribution.probability(&written) != Some(top) {
@@ -173,17 +281,37 @@ impl<'a> Question<'a> {
             label: written,
             expected: values.map(|values| expected(&distribution, &values)),
             reading: reading(distribution, self.rubric.mass_threshold),
-            rationale,
+            rationale: rationale.filter(|_| self.reasons),
             evidence,
             raw: answer.text.clone(),
         })
     }
 
-    fn distribution(&self, answer: &Answer) -> Result<Distribution, Failure> {
-        let readout = answer
-            .readout
-            .as_ref()
-            .ok_or_else(|| refuse("the answer has no readout of its label"))?;
+    /// Label, rationale and evidence of a reply in the general form.
+    fn read_object(
+        &self,
+        answer: &Answer,
+    ) -> Result<(String, Option<String>, Vec<Quote>), Failure> {
+        let object = object(answer)?;
+        let written = match object.get(self.label_field) {
+            Some(Value::String(label)) if self.quoted => label.clone(),
+            Some(Value::Number(label)) if !self.quoted => label.to_string(),
+            _ => return Err(refuse("the judge's output has no label")),
+        };
+        if !self.reasons {
+            return Ok((written, None, Vec::new()));
+        }
+        let Some(Value::String(rationale)) = object.get("rationale") else {
+            return Err(refuse("the judge's output has no rationale"));
+        };
+        let mut evidence = Vec::new();
+        for quotes in &self.evidence {
+            evidence.extend(passages(quotes.source, object.get(quotes.field))?);
+        }
+        Ok((written, Some(rationale.clone()), evidence))
+    }
+
+    fn distribution(&self, readout: &Readout) -> Result<Distribution, Failure> {
         if readout.labels != self.labels() {
             return Err(refuse("the readout is of other labels than the rubric's"));
         }

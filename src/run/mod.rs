@@ -2,6 +2,7 @@
 //!
 //! The pipeline keeps many evaluations open over an [`crate::ask::Answerer`] and writes what is settled to the journal.
 
+pub mod direct;
 pub mod feed;
 pub mod judges;
 pub mod keep;

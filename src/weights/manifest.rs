@@ -82,6 +82,8 @@ pub enum Contract {
     PrometheusV2,
     /// Flow Judge: inputs and output in XML tags; `<feedback>` and `<score>`.
     FlowJudge,
+    /// GLIDER: reasoning, the phrases that decided, and the score, each in tags.
+    Glider,
     /// Selene: reasoning, then the result, after its own headings.
     Selene,
 }
@@ -94,6 +96,7 @@ impl Contract {
             Contract::PrometheusV1 => "prometheus-v1",
             Contract::PrometheusV2 => "prometheus-v2",
             Contract::FlowJudge => "flow-judge",
+            Contract::Glider => "glider",
             Contract::Selene => "selene",
         }
     }

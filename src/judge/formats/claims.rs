@@ -149,6 +149,7 @@ impl Claims {
             examples: &[],
             sections: self.sources(item)?.with("CLAIM", claim),
             order: self.manner.order,
+            under: None,
         })
     }
 
@@ -293,7 +294,7 @@ impl Checked {
                 }
                 let claims = self.found.iter();
                 let asks: Result<Vec<Ask>, Unjudged> = claims
-                    .map(|(claim, _)| Ok(ask(format.check(&item, claim)?, claim)))
+                    .map(|(claim, _)| ask(format.check(&item, claim)?, claim))
                     .collect();
                 Ok(self.pose(Round::Check, asks?))
             }
@@ -305,7 +306,7 @@ impl Checked {
                 let asks: Result<Vec<Ask>, Unjudged> = self
                     .unsupported()
                     .filter(|_| format.rubric.claims.severity)
-                    .map(|claim| Ok(ask(format.weigh(&item, claim)?, claim)))
+                    .map(|claim| ask(format.weigh(&item, claim)?, claim))
                     .collect();
                 match asks? {
                     asks if asks.is_empty() => Ok(self.settle(&[])),

@@ -10,6 +10,7 @@ pub mod rag;
 pub mod ranking;
 pub mod steps;
 
+use super::contracts::Contract;
 use super::evaluation::Format;
 use super::prompt::PromptOrder;
 use super::rubric::Rubric;
@@ -30,6 +31,8 @@ pub struct Manner {
     pub mode: Mode,
     /// What stands first in a prompt.
     pub order: PromptOrder,
+    /// The evaluator's own form, in which answers and pairs are judged; the general one where absent.
+    pub contract: Option<Contract>,
     /// Seed of the run.
     pub seed: u64,
 }
@@ -39,15 +42,7 @@ pub fn of(rubric: Rubric, manner: Manner) -> Vec<Arc<dyn Format>> {
     let checks = !rubric.checks.is_empty();
     let format: Arc<dyn Format> = match rubric.format {
         FormatName::Rag => return rag::formats(&rubric, manner),
-        FormatName::Pointwise | FormatName::Classify => {
-            let Manner { mode, order, seed } = manner;
-            Arc::new(Pointwise {
-                rubric,
-                mode,
-                order,
-                seed,
-            })
-        }
+        FormatName::Pointwise | FormatName::Classify => Arc::new(Pointwise { rubric, manner }),
         FormatName::Pairwise => Arc::new(Pairwise { rubric, manner }),
         FormatName::Ranking => Arc::new(Ranking { rubric, manner }),
         FormatName::Claims => Arc::new(Claims::new(rubric, manner)),

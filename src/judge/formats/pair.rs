@@ -5,9 +5,10 @@
 
 use super::pointwise::Mode;
 use crate::ask::{Answer, Ask};
+use crate::judge::contracts::Responses;
 use crate::judge::details::{Order, Pairwise};
 use crate::judge::prompt::Sections;
-use crate::judge::question::{self, Evidence, Question, refuse};
+use crate::judge::question::{self, Evidence, Question, Under, refuse};
 use crate::judge::rubric::Rubric;
 use crate::judge::rules::{Decide, Orders};
 use crate::judge::unjudged::Unjudged;
@@ -57,7 +58,7 @@ impl<'a> Pair<'a> {
         let ask = |place| {
             let [first, second] = self.shown(place);
             let seed = question::seed(self.manner.seed, self.item, &[first, second]);
-            Ok(self.question(place)?.ask(seed))
+            self.question(place)?.ask(seed)
         };
         self.places().into_iter().map(ask).collect()
     }
@@ -98,6 +99,11 @@ impl<'a> Pair<'a> {
             examples: &[],
             sections: sections.with("ANSWER A", first).with("ANSWER B", second),
             order: self.manner.order,
+            under: self.manner.contract.map(|contract| Under {
+                contract,
+                item: self.item,
+                responses: Responses::Pair(first, second),
+            }),
         })
     }
 

@@ -47,6 +47,7 @@ impl Passages {
             examples: &[],
             sections: sections.with("PASSAGE", passage),
             order: self.manner.order,
+            under: None,
         })
     }
 
@@ -85,7 +86,7 @@ impl Format for Passages {
         let asks = self.passages(&item).and_then(|passages| {
             let ask = |passage: &String| {
                 let seed = question::seed(self.manner.seed, &item, &["passage", passage]);
-                Ok(self.question(&item, passage)?.ask(seed))
+                self.question(&item, passage)?.ask(seed)
             };
             passages.iter().map(ask).collect::<Result<Vec<_>, _>>()
         });

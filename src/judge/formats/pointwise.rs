@@ -2,7 +2,8 @@
 
 use crate::ask::{Answer, Failure};
 use crate::judge::evaluation::{Evaluation, Format, Nothing, Step};
-use crate::judge::prompt::{self, PromptOrder};
+use crate::judge::formats::Manner;
+use crate::judge::prompt;
 use crate::judge::question::{self, Question};
 use crate::judge::rubric::{Example, Rubric};
 use crate::judge::unjudged::Unjudged;
@@ -35,12 +36,8 @@ impl Mode {
 pub struct Pointwise {
     /// The rubric.
     pub rubric: Rubric,
-    /// What is written before the label.
-    pub mode: Mode,
-    /// What stands first in a prompt.
-    pub order: PromptOrder,
-    /// Seed of the run; every item draws its own stream from it.
-    pub seed: u64,
+    /// How the run judges.
+    pub manner: Manner,
 }
 
 impl Pointwise {
@@ -49,7 +46,6 @@ impl Pointwise {
     /// # Errors
     /// [`Unjudged::Missing`] names a field that the rubric shows and the item does not have.
     pub fn question<'a>(&'a self, item: &'a Item) -> Result<Question<'a>, Unjudged> {
-        let reasons = self.mode == Mode::Rationale;
         // Who has seen the label does not judge the item.
         let shown = |example: &Example| {
             item.answer.as_deref() == Some(&example.answer) && item.input == example.input
@@ -57,14 +53,12 @@ impl Pointwise {
         if self.rubric.examples.iter().any(shown) {
             return Err(Unjudged::Shown);
         }
-        let mut question = Question::pointwise(&self.rubric, item, reasons)?;
-        question.order = self.order;
-        Ok(question)
+        Question::pointwise(&self.rubric, item, self.manner)
     }
 
     fn seed(&self, item: &Item) -> u64 {
         let answer = item.answer.as_deref().unwrap_or_default();
-        question::seed(self.seed, item, &[answer])
+        question::seed(self.manner.seed, item, &[answer])
     }
 
     fn rule(&self, item: &Item, answer: &Answer) -> Result<Verdict, Unjudged> {
@@ -86,7 +80,7 @@ impl Format for Pointwise {
     fn begin(self: Arc<Self>, item: Arc<Item>) -> (Box<dyn Evaluation>, Step) {
         let asked = self
             .question(&item)
-            .map(|question| question.ask(self.seed(&item)));
+            .and_then(|question| question.ask(self.seed(&item)));
         let step = Step::one(asked);
         match step {
             Step::Ask(_) => (Box::new(Asked { format: self, item }), step),
@@ -147,9 +141,11 @@ pub(crate) mod tests {
     fn check(text: &str, masses: [f64; 2], want: Result<&str, Failure>) {
         let format = Pointwise {
             rubric: rubric(""),
-            mode: Mode::Rationale,
-            order: PromptOrder::default(),
-            seed: 0,
+            manner: Manner {
+                mode: Mode::Rationale,
+                seed: 0,
+                ..Manner::default()
+            },
         };
         let found = format.rule(&item("one two"), &answer(text, masses));
         assert_eq!(
@@ -163,9 +159,11 @@ pub(crate) mod tests {
     fn a_verdict_is_read() {
         let format = Pointwise {
             rubric: rubric("mass_threshold = 0.95"),
-            mode: Mode::Rationale,
-            order: PromptOrder::default(),
-            seed: 0,
+            manner: Manner {
+                mode: Mode::Rationale,
+                seed: 0,
+                ..Manner::default()
+            },
         };
         let text = r#"{"rationale":"r","evidence":["two"],"verdict":"pass"}"#;
         let verdict = format
@@ -245,11 +243,14 @@ pub(crate) mod tests {
     fn score_only_asks_for_the_label_alone() {
         let format = Pointwise {
             rubric: rubric(""),
-            mode: Mode::ScoreOnly,
-            order: PromptOrder::default(),
-            seed: 0,
+            manner: Manner {
+                mode: Mode::ScoreOnly,
+                seed: 0,
+                ..Manner::default()
+            },
         };
-        let Shape::Object(fields) = format.question(&item("x")).unwrap().ask(0).shape else {
+        let Shape::Object(fields) = format.question(&item("x")).unwrap().ask(0).unwrap().shape
+        else {
             panic!("an object")
         };
         assert_eq!(
@@ -270,9 +271,11 @@ pub(crate) mod tests {
         let seed = |seed, answer| {
             let format = Pointwise {
                 rubric: rubric(""),
-                mode: Mode::Rationale,
-                order: PromptOrder::default(),
-                seed,
+                manner: Manner {
+                    mode: Mode::Rationale,
+                    seed,
+                    ..Manner::default()
+                },
             };
             format.seed(&item(answer))
         };

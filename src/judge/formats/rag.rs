@@ -54,13 +54,7 @@ pub fn formats(rubric: &Rubric, manner: Manner) -> Vec<Arc<dyn Format>> {
             "Nothing in it bears on the input.",
         ],
     );
-    let Manner { mode, order, seed } = manner;
-    let pointwise = |rubric| Pointwise {
-        rubric,
-        mode,
-        order,
-        seed,
-    };
+    let pointwise = |rubric| Pointwise { rubric, manner };
     vec![
         Arc::new(pointwise(faithfulness)),
         Arc::new(pointwise(relevance)),

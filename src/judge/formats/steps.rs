@@ -139,6 +139,7 @@ impl Steps {
             examples: &[],
             sections,
             order: self.manner.order,
+            under: None,
         };
         Ok(match asked {
             Asked::Outcome => whole,
@@ -198,7 +199,7 @@ impl Steps {
         let ask = |asked: &Asked| {
             let seed = question::seed(self.manner.seed, item, &[&format!("{asked:?}")]);
             let question = self.question(item, shown, asked.entries(shown), asked)?;
-            Ok(question.ask(seed))
+            question.ask(seed)
         };
         self.asked(shown)?.iter().map(ask).collect()
     }
