@@ -163,7 +163,8 @@ impl Record {
                 mass: verdict.reading.as_ref().map(|reading| reading.mass),
                 low_mass: (verdict.reading.as_ref()).is_some_and(|reading| reading.low_mass),
                 margin: verdict.reading.as_ref().map(|reading| reading.margin),
-                rationale: verdict.rationale.clone(),
+                rationale: (verdict.rationale.clone())
+                    .or_else(|| verdict.details.as_ref().and_then(Details::note)),
                 facts: verdict.details.as_ref().and_then(Facts::of),
             },
         };
@@ -251,7 +252,7 @@ pub enum RowOutcome {
         low_mass: bool,
         /// The margin, where one reading stands behind the label.
         margin: Option<f64>,
-        /// The rationale.
+        /// The rationale, or what else says why.
         rationale: Option<String>,
         /// What reports count, where the verdict is more than one opinion.
         facts: Option<Facts>,
@@ -320,14 +321,15 @@ impl Row {
                 outcome: RowOutcome::Failed { kind, reason },
             });
         }
+        let details = details(&object)?;
         let outcome = RowOutcome::Judged {
             label: text("label").ok_or("no \"label\"")?,
             expected: number("expected"),
             mass: number("mass"),
             low_mass: (object.get("low_mass").and_then(Value::as_bool)).unwrap_or_default(),
             margin: number("margin"),
-            rationale: text("rationale"),
-            facts: facts(&object)?,
+            rationale: text("rationale").or_else(|| details.as_ref().and_then(Details::note)),
+            facts: details.as_ref().and_then(Facts::of),
         };
         Ok(Row {
             item,
@@ -338,18 +340,15 @@ impl Row {
     }
 }
 
-/// Of a line's details, what reports count.
-fn facts(object: &Map<String, Value>) -> Result<Option<Facts>, &'static str> {
-    let Some((name, value)) = object
-        .iter()
-        .find(|(name, _)| Details::NAMES.contains(&name.as_str()))
-    else {
+/// The details of a line, if it has some.
+fn details(object: &Map<String, Value>) -> Result<Option<Details>, &'static str> {
+    let mut fields = object.iter();
+    let found = fields.find(|(name, _)| Details::NAMES.contains(&name.as_str()));
+    let Some((name, value)) = found else {
         return Ok(None);
     };
-    let details = json!({ name.as_str(): value });
-    let details: Details =
-        serde_json::from_value(details).map_err(|_| "details that can't be read")?;
-    Ok(Facts::of(&details))
+    let details = serde_json::from_value(json!({ name.as_str(): value }));
+    details.map(Some).map_err(|_| "details that can't be read")
 }
 
 #[cfg(test)]

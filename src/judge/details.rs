@@ -43,6 +43,32 @@ impl Details {
     ];
 }
 
+impl Details {
+    /// One line that says why, where no judge gave a rationale.
+    pub fn note(&self) -> Option<String> {
+        match self {
+            Details::Check(broken) => Some(format!("check {}: {}", broken.check, broken.reason)),
+            Details::Claims(claims) => Some(format!(
+                "{} of {} claims supported, {} contradicted; they cover {:.0} % of the answer",
+                claims.supported,
+                claims.claims.len(),
+                claims.contradicted,
+                100.0 * claims.coverage
+            )),
+            Details::Trajectory(trajectory) => {
+                let comparison = trajectory.comparison.as_ref();
+                comparison.map(|comparison| comparison.what.clone())
+            }
+            Details::Ranking(ranking) => {
+                let order: Vec<String> = ranking.order.iter().map(usize::to_string).collect();
+                Some(format!("in order of strength: {}", order.join(", ")))
+            }
+            Details::Cascade(cascade) => cascade.inner.as_ref().and_then(|inner| inner.note()),
+            Details::Pairwise(_) | Details::Passages(_) | Details::Panel(_) => None,
+        }
+    }
+}
+
 /// The opinion of one order of two answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Order {
@@ -126,6 +152,8 @@ pub struct Claims {
     pub not_found: usize,
     /// Sections into which the answer was cut.
     pub sections: usize,
+    /// Share of the answer's letters and digits that stand in the passage of some claim: what lies outside was not checked.
+    pub coverage: f64,
 }
 
 /// One passage of a context.

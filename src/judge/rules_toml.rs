@@ -37,6 +37,7 @@ pub(super) fn levels(
         FormatName::Pairwise | FormatName::Ranking if !bare => {
             Err(own("the judge names the better of two answers"))
         }
+        // The label of a ranking is the number of an answer; its pairs have these.
         FormatName::Pairwise | FormatName::Ranking => {
             let tie = if pairwise.ties {
                 "Neither is better."

@@ -4,6 +4,7 @@ use super::summary::Summary;
 use crate::journal::{Row, RowOutcome};
 use crate::judge::Rubric;
 use crate::judge::rubric::Scale;
+use crate::judge::rules::FormatName;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -15,7 +16,8 @@ pub struct Findings {
     pub rubrics: Vec<(String, Summary)>,
     /// The score over all rubrics, where they have weights.
     pub composite: Option<Composite>,
-    scale: Option<Scale>,
+    /// How the column of expected scores is called.
+    column: &'static str,
 }
 
 /// A weighted score over several rubrics: each expected score is put between 0 at its least value and 1 at its greatest, and the
@@ -45,9 +47,11 @@ impl Findings {
                 .map(|(index, rubric)| (rubric.id.clone(), of(index, rubric)))
                 .collect(),
             composite: Composite::of(rubrics, &rows),
-            scale: match rubrics {
-                [one] => Some(one.scale),
-                _ => None,
+            column: match rubrics {
+                [one] if one.format == FormatName::Claims => "supported",
+                [one] if one.format == FormatName::Pairwise => "p(A)",
+                [one] if one.scale == Scale::Binary => "p(pass)",
+                _ => "expected",
             },
         }
     }
@@ -62,10 +66,7 @@ impl Findings {
 
     /// How the column of expected scores is called.
     pub fn expected_column(&self) -> &'static str {
-        match self.scale {
-            Some(Scale::Binary) => "p(pass)",
-            _ => "expected",
-        }
+        self.column
     }
 
     /// For people.

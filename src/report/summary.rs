@@ -39,11 +39,15 @@ impl Summary {
     pub fn new<'a>(rubric: &Rubric, rows: impl Iterator<Item = &'a Row>) -> Summary {
         let mut summary = Summary {
             judged: 0,
-            labels: rubric
-                .labels()
-                .into_iter()
-                .map(|label| (label, 0))
-                .collect(),
+            labels: match rubric.format {
+                // Its label is the number of an answer.
+                FormatName::Ranking => Vec::new(),
+                _ => rubric
+                    .labels()
+                    .into_iter()
+                    .map(|label| (label, 0))
+                    .collect(),
+            },
             mean_expected: None,
             low_mass: Vec::new(),
             failures: BTreeMap::new(),
@@ -98,7 +102,7 @@ impl Summary {
     /// For people: a few lines.
     pub fn text(&self) -> String {
         let mut text = format!("{} judged, {} failed\n", self.judged, self.failed());
-        if self.judged > 0 {
+        if self.judged > 0 && !self.labels.is_empty() {
             let labels: Vec<String> = self
                 .labels
                 .iter()

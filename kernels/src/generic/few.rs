@@ -124,7 +124,7 @@ fn add_group<
     rows: [&Group; R],
     totals: &mut [V::F; R],
 ) {
-    let center = v.splat_int((1 << (BITS - 1)) * 0x0101_0101);
+    let center = v.splat_int((0x0101_0101u32 << (BITS - 1)) as i32);
     let mut level = v.splat(0.0);
     let mut scaled = [v.splat(0.0); R];
     let mut offsets = [v.splat(0.0); PARTS];
