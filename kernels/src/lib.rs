@@ -32,6 +32,7 @@ mod region;
 pub mod rows;
 
 pub mod limits;
+pub mod probe;
 pub mod profile;
 
 #[cfg(feature = "candle")]
