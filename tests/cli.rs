@@ -120,8 +120,8 @@ fn bad_rubrics_and_inputs_exit_with_2() {
         ],
         2,
         "",
-        "error: this build has no cuda device: it computes on the CPU alone\n\nhint: leave --device out, or give \
-         --device cpu\n",
+        "error: cuda can't be used: this build has no kernels for NVIDIA cards; build with --features cuda\n\nhint: \
+         assize devices tells what can be used; --device cpu computes here\n",
     );
 }
 

@@ -4,6 +4,7 @@
 //! The first round starts cold; later ones find the prefix cache as the round before left it.
 
 use super::Globals;
+use super::devices;
 use super::engine::EngineArguments;
 use super::fault::{Fault, SOME_FAILED};
 use super::judge::{find_model, load};
@@ -16,6 +17,7 @@ use crate::ask::{Answerer, Ask, Progress};
 use crate::judge::digest::Digest;
 use crate::run::ModelFile;
 use crate::run::profile::Profiling;
+use crate::run::replicas::Answering;
 use crate::run::settings::peak_memory;
 use crate::run::workload::{self, WorkloadMode};
 use crate::weights::manifest;
@@ -192,7 +194,8 @@ pub(super) fn ready(args: &Args, globals: &Globals, console: &Console) -> Result
     let layout_cache = LayoutCache::chosen(args.engine.layout_cache)?;
     let located = find_model(&args.model, globals, console)?;
     let model = ModelFile::open(located.path(), located.template())
-        .with_context(|| located.path().display().to_string())?;
+        .with_context(|| located.path().display().to_string())?
+        .compute_on(devices::place(&args.engine, console)?);
     let settings = args.engine.settings(name == "json");
     let memory = model.plan(&settings)?;
     let place = layouts::place(layout_cache, &located, &model);
@@ -201,7 +204,7 @@ pub(super) fn ready(args: &Args, globals: &Globals, console: &Console) -> Result
     // Written before anything is measured.
     Keeper::new(loaded.unwritten, Arc::default(), *console).finish();
     Ok(Ready {
-        engine: Box::new(loaded.engine),
+        engine: Answering::new(loaded.engine, loaded.others, &settings).boxed(),
         asks,
         mode: name,
         threads,

@@ -1,6 +1,7 @@
 //! `assize judge`: files of traces and a rubric go in, verdicts come out.
 
 use super::Globals;
+use super::devices;
 use super::engine::EngineArguments;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::fetch::Bar;
@@ -17,6 +18,7 @@ use crate::report::{Summary, table};
 use crate::run::feed::{Fed, feed};
 use crate::run::keep::Keep;
 use crate::run::profile::{Profile, Profiling};
+use crate::run::replicas::Answering;
 use crate::run::{JudgeSettings, Loaded, Memory, ModelFile, Pipeline};
 use crate::trace::{self, FieldMap, TraceFormat};
 use crate::weights;
@@ -134,7 +136,8 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
 
     let located = find_model(&args.model, globals, console)?;
     let model = ModelFile::open(located.path(), located.template())
-        .with_context(|| located.path().display().to_string())?;
+        .with_context(|| located.path().display().to_string())?
+        .compute_on(devices::place(&args.engine, console)?);
     let Some(template_digest) = model.template_digest().map(String::from) else {
         let message = format!("{} has no chat template", located.path().display());
         return Err(Fault::usage(
@@ -147,7 +150,10 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         ModeArgument::Rationale => Mode::Rationale,
         ModeArgument::ScoreOnly => Mode::ScoreOnly,
     };
-    let mut description = RunDescription {
+    let settings = args.engine.settings(mode == Mode::Rationale);
+    let memory = model.plan(&settings)?;
+    let (device, kv_type) = devices::described(model.place(), &settings, &memory);
+    let description = RunDescription {
         assize: env!("CARGO_PKG_VERSION").into(),
         model: ModelDescription {
             name: args.model.clone(),
@@ -163,13 +169,13 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
             digest: rubric.digest(),
         },
         seed: args.seed,
-        device: "cpu".into(),
-        instruction_set: instruction_set(),
+        device,
+        instruction_set: devices::about(model.place()),
         threads,
         settings: SettingsDescription {
             mode: mode.name().into(),
             exact: args.engine.exact,
-            kv_type: args.engine.settings(false).kv_type().name().into(),
+            kv_type,
             context: args.engine.context.map(|tokens| tokens as usize),
             traces: args
                 .traces
@@ -181,7 +187,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
             max_batch: args.engine.max_batch as usize,
             prefill_chunk: args.engine.prefill_chunk as usize,
             prefix_cache: !args.engine.no_prefix_cache,
-            cache_bytes: 0,
+            cache_bytes: memory.cache,
         },
     };
     let folder = args.out.clone().unwrap_or_else(|| {
@@ -192,9 +198,6 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         ))
     });
 
-    let settings = args.engine.settings(mode == Mode::Rationale);
-    let memory = model.plan(&settings)?;
-    description.settings.cache_bytes = memory.cache;
     let (mut journal, opened) = Journal::open(&folder, &description)?;
     if opened.torn > 0 {
         let (shown, torn) = (folder.display(), opened.torn);
@@ -212,7 +215,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let hint = format!("to go on, run: {}", resume_command(args, &folder));
     let interrupt = watch_interrupts(*console, hint.clone())?;
     let mut meter = Meter::new(total, globals.quiet);
-    let mut engine = loaded.engine;
+    let mut engine = Answering::new(loaded.engine, loaded.others, &settings);
     let mut keeper = Keeper::new(loaded.unwritten, interrupt.clone(), *console);
     let kept = args
         .keep_prefix
@@ -220,7 +223,11 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         .map(keeping_folder)
         .transpose()?;
     let mut keep = kept.map(|folder| Keep::new(folder, &description));
-    match keep.as_mut().map(|keep| keep.load(&mut engine)) {
+    let kept = match (&mut keep, engine.alone()) {
+        (Some(keep), Some(engine)) => Some(keep.load(engine)),
+        _ => None,
+    };
+    match kept {
         None | Some(Ok(None)) => (),
         Some(Ok(Some(tokens))) => {
             console.say(format!("{tokens} tokens of an earlier run's prefix"))
@@ -233,7 +240,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         seed: args.seed,
     });
     let pipeline = Pipeline {
-        answerer: &mut engine,
+        answerer: engine.answerer(),
         format,
         description: &description,
         journal: &mut journal,
@@ -258,7 +265,8 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let profile = profiling.map(Profiling::end);
     console.say(meter.finish(&run));
     if let Some(keep) = keep.filter(|_| !run.interrupted)
-        && let Err(error) = keep.save(&engine)
+        && let Some(engine) = engine.alone()
+        && let Err(error) = keep.save(engine)
     {
         console.say(format!("warning: the prefix is not kept: {error}"));
     }
@@ -356,6 +364,7 @@ pub(super) fn load(
 ) -> Result<Loaded> {
     let began = Instant::now();
     let path = model.path().display().to_string();
+    let there = devices::there(model.place(), memory);
     let loaded = model.load(settings, memory, None).with_context(|| path)?;
     let how = if loaded.mapped { "mapped" } else { "read" };
     let free = memory
@@ -363,7 +372,7 @@ pub(super) fn load(
         .map(|free| format!(" of {} free", bytes(free)))
         .unwrap_or_default();
     console.say(format!(
-        "model {how} in {:.1} s: weights {}, KV cache up to {}{free} ({} tokens), {threads} threads, {}",
+        "model {how} in {:.1} s: weights {}, KV cache up to {}{free} ({} tokens), {threads} threads, {}{there}",
         began.elapsed().as_secs_f64(),
         bytes(loaded.weight_bytes as u64),
         bytes(memory.cache),

@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::names;
-use crate::weights::Store;
+use crate::weights::{Store, TensorView};
 use assize_kernels::bridge::Form;
 use candle_core::Device;
 
@@ -36,18 +36,28 @@ impl Plan {
 
     /// Bytes on the device of all weights of a model file.
     pub fn weight_bytes(self, store: &Store) -> u64 {
-        let of = |(name, view): (&str, crate::weights::TensorView<'_>)| {
-            let numbers = |shape: &[usize]| {
-                let sizes = shape.iter().map(|size| *size as u64);
-                sizes.fold(1u64, u64::saturating_mul)
-            };
-            match view.shape {
-                shape @ [_, _, ..] => self.form(name).bytes(view.quant, numbers(shape)),
-                shape => numbers(shape).saturating_mul(4),
-            }
+        let of = |(name, view): (&str, TensorView<'_>)| match view.shape {
+            shape @ [_, _, ..] => self.form(name).bytes(view.quant, numbers(shape)),
+            shape => numbers(shape).saturating_mul(4),
         };
         store.tensors().map(of).fold(0, u64::saturating_add)
     }
+
+    /// Bytes that bringing the weights there takes for a while: the largest tensor as it was, and in single precision where it is dequantized.
+    pub fn loading_bytes(self, store: &Store) -> u64 {
+        let of = |view: TensorView<'_>| match self {
+            Plan::Quantized => view.bytes.len() as u64,
+            Plan::Dense => {
+                (view.bytes.len() as u64).saturating_add(numbers(view.shape).saturating_mul(4))
+            }
+        };
+        store.tensors().map(|(_, view)| of(view)).max().unwrap_or(0)
+    }
+}
+
+fn numbers(shape: &[usize]) -> u64 {
+    let sizes = shape.iter().map(|size| *size as u64);
+    sizes.fold(1, u64::saturating_mul)
 }
 
 /// Bytes that a pass of so many rows takes beside weights and cache, with the logits of `outputs` of them: what is alive at once in a layer, and

@@ -2,13 +2,16 @@
 //!
 //! The pipeline keeps many evaluations open over an [`crate::ask::Answerer`] and writes what is settled to the journal.
 
+pub mod devices;
 pub mod feed;
+pub mod fit;
 pub mod judges;
 pub mod keep;
 pub mod loopback;
 pub mod peer;
 pub mod pipeline;
 pub mod profile;
+pub mod replicas;
 pub mod settings;
 pub mod snapshot;
 pub mod speed;

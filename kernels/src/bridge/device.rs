@@ -7,6 +7,22 @@ use super::{Pass, Scoring, plain, twin};
 use crate::{Activation, RopeStyle};
 use candle_core::{DType, Device, Result, Tensor};
 
+/// A card, as candle's device, with a stream of its own: that of the thread, which candle takes by default, is another one on every thread.
+///
+/// # Errors
+/// What the driver says; in a build without kernels for cards, that there are none. A card that [`crate::probe::usable`] does not pass may not be
+/// asked for: candle takes a missing library for a fault of its own.
+pub fn open_card(ordinal: usize) -> Result<Device> {
+    let device = Device::new_cuda_with_stream(ordinal)?;
+    #[cfg(feature = "cuda")]
+    if let Device::Cuda(card) = &device {
+        // SAFETY: every tensor of this device is made, used and dropped on its one stream, in the order in which it was asked for, so that no use of
+        // one has to wait for an event of another stream. Two events a tensor and kernel would cost about what a small kernel does.
+        unsafe { card.disable_event_tracking() };
+    }
+    Ok(device)
+}
+
 /// See [`super::embed`].
 pub(super) fn embed(ids: &[u32], weight: &Weight) -> Result<Tensor> {
     let ids = |device: &Device| Tensor::new(ids, device);

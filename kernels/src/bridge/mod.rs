@@ -13,6 +13,7 @@ mod products;
 mod twin;
 mod weight;
 
+pub use device::open_card;
 pub use pages::{page_bytes, read_page, write_page};
 pub use pass::Pass;
 pub use products::{Linear, Norm, linear, linear_into, linear_many, mlp};
