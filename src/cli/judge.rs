@@ -131,13 +131,14 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     if total == Some(0) {
         return Err(no_item().into());
     }
+    let place = devices::place(&args.engine, console)?;
     let threads = globals.prepare()?;
     let layout_cache = LayoutCache::chosen(args.engine.layout_cache)?;
 
     let located = find_model(&args.model, globals, console)?;
     let model = ModelFile::open(located.path(), located.template())
         .with_context(|| located.path().display().to_string())?
-        .compute_on(devices::place(&args.engine, console)?);
+        .compute_on(place);
     let Some(template_digest) = model.template_digest().map(String::from) else {
         let message = format!("{} has no chat template", located.path().display());
         return Err(Fault::usage(
@@ -209,8 +210,8 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         let (shown, settled) = (folder.display(), opened.settled);
         console.say(format!("{shown}: {settled} items are settled already"));
     }
-    let place = layouts::place(layout_cache, &located, &model);
-    let model = model.keep_packed(place);
+    let kept = layouts::place(layout_cache, &located, &model);
+    let model = model.keep_packed(kept);
     let loaded = load(model, &settings, &memory, console, threads)?;
     let hint = format!("to go on, run: {}", resume_command(args, &folder));
     let interrupt = watch_interrupts(*console, hint.clone())?;

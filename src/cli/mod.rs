@@ -12,6 +12,7 @@ pub mod judge;
 pub mod layouts;
 pub mod meter;
 pub mod models;
+pub mod parity;
 pub mod profile;
 pub mod speed;
 pub mod style;
