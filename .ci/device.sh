@@ -62,7 +62,7 @@ fi
 failed=0
 small_rows=$work/rows-24.jsonl
 python3 tools/device_rows.py ${workload:+"$workload"} --rows 24 >"$small_rows"
-for plan in quantized dense; do
+for plan in quantized dense half; do
     step "parity of the small model, plan $plan"
     "$binary" bench --parity --exact --device cuda --plan "$plan" --model "$model" --workload "$small_rows" --json \
         >"$found/parity-small-$plan.json" || { [ $? = 3 ] && failed=1 || exit 1; }

@@ -137,7 +137,7 @@ fn every_family_computes_on_a_device_what_it_computes_packed() {
         };
         let mut packed = load(&file, Precision::Quantized, KvType::F16, own, context);
         let here = logits(&mut packed, std::slice::from_ref(&whole), 0);
-        for plan in [Plan::Quantized, Plan::Dense] {
+        for plan in [Plan::Quantized, Plan::Dense, Plan::Half] {
             let mut decoder = load_there(&file, plan, own, context);
             let there = logits(&mut decoder, std::slice::from_ref(&whole), 0);
             let truth = compare(&sequence.logits, &there);
@@ -173,7 +173,7 @@ fn neither_company_nor_a_cached_prefix_changes_a_row_on_a_device() {
             chunk: tokens.len(),
             pages: pages(0),
         };
-        for plan in [Plan::Quantized, Plan::Dense] {
+        for plan in [Plan::Quantized, Plan::Dense, Plan::Half] {
             let mut decoder = load_there(&file, plan, 9 * own, context);
             let alone = logits(&mut decoder, std::slice::from_ref(&whole), 0);
             // Sums in another order turn a rounding here and there, and nothing more.
@@ -248,7 +248,12 @@ fn a_real_model_judges_alike_on_a_device() {
         chunk: tokens.len(),
         pages: (0..own as PageId).collect(),
     };
-    for (plan, bound) in [(Plan::Quantized, 5e-3), (Plan::Dense, 1e-3)] {
+    // In blocks, activations are rounded to 8 bits with one scale for 32 of them, as llama.cpp has it; in bf16 each keeps 8 bits of its own.
+    for (plan, bound, least) in [
+        (Plan::Quantized, 4e-3, 0.92),
+        (Plan::Dense, 5e-4, 0.97),
+        (Plan::Half, 1e-5, 0.98),
+    ] {
         let mut decoder = load_there(&file, plan, own, None);
         assert!(decoder.page_bytes().is_none());
         let rows = logits(&mut decoder, std::slice::from_ref(&whole), 0);
@@ -265,7 +270,7 @@ fn a_real_model_judges_alike_on_a_device() {
             100.0 * share
         );
         assert!(
-            mean <= bound && share >= 0.95,
+            mean <= bound && share >= least,
             "{plan:?}: {mean:e} nats, {share}"
         );
     }

@@ -350,7 +350,7 @@ fn weights_on_a_device_give_the_products_of_packed_ones() -> Result<()> {
         };
         let exact = product(&packed)?;
         let size = exact.abs()?.max_all()?.to_scalar::<f32>()?;
-        for form in [Form::Blocks, Form::Dense, Form::Single] {
+        for form in [Form::Blocks, Form::Dense, Form::Half, Form::Single] {
             let shape = [outputs, inputs];
             let there = Weight::on_device(shape, quant, &bytes, &Device::Cpu, form)?;
             assert_eq!([there.outputs(), there.inputs()], shape);
@@ -364,6 +364,7 @@ fn weights_on_a_device_give_the_products_of_packed_ones() -> Result<()> {
             let bound = match form {
                 Form::Single => 1e-5,
                 Form::Dense => 1e-2,
+                Form::Half => 2e-3,
                 Form::Blocks => 5e-2,
             };
             assert!(
@@ -376,13 +377,12 @@ fn weights_on_a_device_give_the_products_of_packed_ones() -> Result<()> {
             assert_eq!(values(&product(&there)?), values(&added), "{quant:?}");
             let ids = [3u32, 47, 3];
             let (there, here) = (bridge::embed(&ids, &there)?, bridge::embed(&ids, &packed)?);
-            let rounding = if form == Form::Dense { 4e-3 } else { 1e-6 };
-            let half = if quant == Quant::F16 && form == Form::Blocks {
-                4e-3
-            } else {
-                rounding
+            let rounding = match (form, quant) {
+                (Form::Dense, _) | (Form::Blocks, Quant::F16) => 4e-3,
+                (Form::Half, _) => 5e-4,
+                _ => 1e-6,
             };
-            assert_near(&there, &here, half);
+            assert_near(&there, &here, rounding);
         }
         let short = &bytes[1..];
         assert!(

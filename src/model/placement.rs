@@ -13,14 +13,17 @@ pub enum Plan {
     Quantized,
     /// In bf16, dequantized once.
     Dense,
+    /// In f16, dequantized once.
+    Half,
 }
 
 impl Plan {
-    /// Its name: `quantized` or `dense`.
+    /// Its name: `quantized`, `dense` or `half`.
     pub fn name(self) -> &'static str {
         match self {
             Plan::Quantized => "quantized",
             Plan::Dense => "dense",
+            Plan::Half => "half",
         }
     }
 
@@ -31,6 +34,7 @@ impl Plan {
             _ if tensor.ends_with(names::ROUTER) => Form::Single,
             Plan::Quantized => Form::Blocks,
             Plan::Dense => Form::Dense,
+            Plan::Half => Form::Half,
         }
     }
 
@@ -47,7 +51,7 @@ impl Plan {
     pub fn loading_bytes(self, store: &Store) -> u64 {
         let of = |view: TensorView<'_>| match self {
             Plan::Quantized => view.bytes.len() as u64,
-            Plan::Dense => {
+            Plan::Dense | Plan::Half => {
                 (view.bytes.len() as u64).saturating_add(numbers(view.shape).saturating_mul(4))
             }
         };

@@ -256,7 +256,7 @@ pub fn open(
         ..*settings
     };
     let (model, plan) = open_for(path, settings, pages, place)?;
-    if plan == Some(Plan::Dense) {
+    if let Some(Plan::Dense | Plan::Half) = plan {
         cost.bytes = 2 * (cost.weights + cost.head);
     }
     Ok(Opened { model, cost, plan })

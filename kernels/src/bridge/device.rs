@@ -41,7 +41,7 @@ pub(super) fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32, out: DType) -> Res
     match x.device() {
         Device::Cpu => super::rms_norm(x, weight, eps)?.to_dtype(out),
         #[cfg(feature = "cuda")]
-        Device::Cuda(_) => crate::cuda::rms_norm(x, weight, eps, out),
+        Device::Cuda(_) => crate::cuda::rms_norm(x, weight, eps, made(out))?.to_dtype(out),
         _ => plain::rms_norm(x, weight, eps)?.to_dtype(out),
     }
 }
@@ -65,7 +65,7 @@ pub(super) fn gated(
     match gate.device() {
         Device::Cpu => super::gated(gate, up, activation)?.to_dtype(out),
         #[cfg(feature = "cuda")]
-        Device::Cuda(_) => crate::cuda::gated(gate, up, activation, out),
+        Device::Cuda(_) => crate::cuda::gated(gate, up, activation, made(out))?.to_dtype(out),
         _ => plain::gated(gate, up, activation)?.to_dtype(out),
     }
 }
@@ -139,9 +139,19 @@ pub(super) fn attention(
             scoring.scale,
             scoring.window,
             scoring.soft_cap,
-            out,
-        ),
+            made(out),
+        )?
+        .to_dtype(out),
         _ => absent("attention"),
+    }
+}
+
+/// The type in which our kernels give what is wanted in `out`: they know no f16.
+#[cfg(feature = "cuda")]
+fn made(out: DType) -> DType {
+    match out {
+        DType::BF16 => DType::BF16,
+        _ => DType::F32,
     }
 }
 
@@ -221,7 +231,7 @@ fn multiply(x: &Tensor, weight: &Weight) -> Result<Tensor> {
             (_, DType::F32) => x.matmul(&dense.t()?),
             #[cfg(feature = "cuda")]
             (Device::Cuda(_), _) => super::dense::multiply(x, dense),
-            // What tensor cores do: factors in bf16, sums in f32.
+            // What tensor cores do: factors of 16 bits, sums in f32.
             (Device::Cpu, _) => x
                 .to_dtype(DType::F32)?
                 .matmul(&dense.to_dtype(DType::F32)?.t()?),

@@ -13,7 +13,7 @@ pub enum Weight {
     Packed(Arc<Matrix>),
     /// On a device, in blocks as in their file, for candle's products with quantized weights.
     Blocks(Arc<QTensor>),
-    /// On a device, one number a weight, in bf16 or, where they are few, in f32.
+    /// On a device, one number a weight, in bf16 or f16 or, where they are few, in f32.
     Dense(Tensor),
 }
 
@@ -24,6 +24,8 @@ pub enum Form {
     Blocks,
     /// In bf16, for dense products: the fastest for many rows, and 3.5 times the memory of four-bit weights.
     Dense,
+    /// In f16, for dense products: as fast, and eight times finer, where no activation leaves its range.
+    Half,
     /// In single precision: for small matrices whose results decide, such as routers.
     Single,
 }
@@ -33,7 +35,7 @@ impl Form {
     pub fn bytes(self, quant: Quant, weights: u64) -> u64 {
         match (self, quant) {
             (Form::Single, _) => weights.saturating_mul(4),
-            (Form::Dense, _) => weights.saturating_mul(2),
+            (Form::Dense | Form::Half, _) => weights.saturating_mul(2),
             (Form::Blocks, Quant::F32) => weights.saturating_mul(4),
             (Form::Blocks, _) => {
                 (weights / quant.block() as u64).saturating_mul(quant.block_bytes() as u64)
@@ -67,6 +69,7 @@ impl Weight {
         let dtype = match (form, quant) {
             (Form::Blocks, _) if !floats => return Ok(Weight::Blocks(Arc::new(blocks))),
             (Form::Single, _) | (Form::Blocks, Quant::F32) => DType::F32,
+            (Form::Half, _) => DType::F16,
             _ => DType::BF16,
         };
         let dense = blocks.dequantize(device)?.to_dtype(dtype)?;
