@@ -78,7 +78,8 @@ pub fn cards() -> Result<Vec<Card>, Absent> {
 /// What is missing.
 pub fn usable(card: &Card) -> Result<(), Absent> {
     #[cfg(feature = "cuda")]
-    return cuda::libraries().and_then(|()| fits(card.capability, CANDLE, cuda::OURS));
+    return cuda::libraries()
+        .and_then(|()| fits(card.capability, CANDLE, crate::cuda::module_architectures()));
     #[cfg(not(feature = "cuda"))]
     {
         let _ = card;
@@ -129,9 +130,6 @@ fn fits(card: u32, candle: Option<&str>, ours: &[u32]) -> Result<(), Absent> {
 mod cuda {
     use super::{Absent, Card};
     use candle_core::cuda_backend::cudarc::driver::{CudaContext, DriverError, sys};
-
-    /// What our own kernels were compiled for.
-    pub(super) const OURS: &[u32] = &[80, 86, 89, 90];
 
     /// Whether a library can be opened. Where the binary was linked with it, it can.
     macro_rules! present {
