@@ -22,12 +22,10 @@ DEVICE void block_barrier() { __syncthreads(); }
 
 template <class T> DEVICE T from_lane_xor(T value, u32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 
-DEVICE u32 lowest_bit(u32 word) { return __ffs(static_cast<int>(word)) - 1; }
-
 #else
 
 #include "host.cuh"
-#define DEVICE static inline
+#define DEVICE inline
 #define KERNEL extern "C" void
 #define AT_MOST(threads)
 #define SHARED(name) u8* name = host::shared_memory()
@@ -36,8 +34,6 @@ DEVICE u32 lowest_bit(u32 word) { return __ffs(static_cast<int>(word)) - 1; }
 DEVICE void block_barrier() { host::block_barrier(); }
 
 template <class T> DEVICE T from_lane_xor(T value, u32 mask) { return host::from_lane(value, host::lane() ^ mask); }
-
-DEVICE u32 lowest_bit(u32 word) { return static_cast<u32>(__builtin_ctz(word)); }
 
 #endif
 
