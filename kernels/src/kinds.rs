@@ -131,6 +131,8 @@ pub enum CacheType {
     F16,
     /// In 8 bits, with a scale in half precision for every 32 dimensions of each position and head.
     Q8,
+    /// The upper halves of singles, on a device: `[PAGE, dim]` for keys and values alike.
+    Bf16,
 }
 
 impl CacheType {
@@ -138,7 +140,7 @@ impl CacheType {
     pub fn head_bytes(self, dim: usize) -> Option<usize> {
         match self {
             CacheType::F32 => dim.checked_mul(4 * PAGE),
-            CacheType::F16 => dim.checked_mul(2 * PAGE),
+            CacheType::F16 | CacheType::Bf16 => dim.checked_mul(2 * PAGE),
             CacheType::Q8 => crate::codes::words(dim)?.checked_mul(4),
         }
     }

@@ -32,10 +32,12 @@ mod region;
 pub mod rows;
 
 pub mod limits;
+pub mod probe;
 pub mod profile;
 
 #[cfg(feature = "candle")]
 pub mod bridge;
+pub mod cuda;
 
 /// Version of the arithmetic: raised whenever a bit of any result may be another than before, so that what was computed earlier and kept is not
 /// taken for what would be computed now (`tests/keep.rs` notices).

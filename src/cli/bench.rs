@@ -1,13 +1,15 @@
 //! `assize bench`: measures the engine on a workload whose rows bring their own prompts and shapes; with `--against`, in turns
-//! with another server; with `--speed`, the model alone.
+//! with another server; with `--speed`, the model alone; with `--parity`, a device against the processor.
 //!
 //! The first round starts cold; later ones find the prefix cache as the round before left it.
 
 use super::Globals;
+use super::devices;
 use super::engine::EngineArguments;
 use super::fault::{Fault, SOME_FAILED};
 use super::judge::{find_model, load};
 use super::layouts::{self, Keeper, LayoutCache};
+use super::parity::{self, ParityArguments};
 use super::profile;
 use super::speed::{self, SpeedArguments};
 use super::style::{Console, bytes};
@@ -16,6 +18,7 @@ use crate::ask::{Answerer, Ask, Progress};
 use crate::judge::digest::Digest;
 use crate::run::ModelFile;
 use crate::run::profile::Profiling;
+use crate::run::replicas::Answering;
 use crate::run::settings::peak_memory;
 use crate::run::workload::{self, WorkloadMode};
 use crate::weights::manifest;
@@ -34,15 +37,16 @@ use std::time::Instant;
   assize bench --workload rows.jsonl --mode score --rounds 5 --json
   assize bench --workload rows.jsonl --mode json --against http://127.0.0.1:8080 --slots 8 --repeat 5
   assize bench --speed --model model.gguf --prompt 512 --batch 1,8,16
+  assize bench --parity --device cuda --model model.gguf --workload rows.jsonl
 
 A row is a JSON object with `prompt` and `json_schema` (mode json), or `score_prompt` and `score_grammar` (mode score).
 Template and rubric are bypassed. --against speaks to this machine alone: 127.0.0.0/8, [::1] and localhost.")]
 pub struct Args {
     /// A JSONL file of rows.
-    #[arg(long, value_name = "FILE", required_unless_present = "speed")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["speed", "parity"])]
     pub workload: Option<PathBuf>,
     /// Which half of a row is run.
-    #[arg(long, value_enum, required_unless_present = "speed")]
+    #[arg(long, value_enum, required_unless_present_any = ["speed", "parity"])]
     pub mode: Option<ModeArgument>,
     /// How often all rows are run.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -62,6 +66,9 @@ pub struct Args {
     /// The model alone.
     #[command(flatten)]
     pub speed: SpeedArguments,
+    /// A device against the processor.
+    #[command(flatten)]
+    pub parity: ParityArguments,
     /// How the engine runs.
     #[command(flatten)]
     pub engine: EngineArguments,
@@ -100,6 +107,9 @@ pub(super) struct Ready {
 pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     if args.speed.speed {
         return speed::run(args, globals, console).map(|()| 0);
+    }
+    if args.parity.parity {
+        return parity::run(args, globals, console);
     }
     if args.against.against.is_some() {
         return versus::run(args, globals, console);
@@ -188,20 +198,22 @@ pub(super) fn ready(args: &Args, globals: &Globals, console: &Console) -> Result
             Fault::usage(format!("{shown} holds no row"), "see assize bench --help").into(),
         );
     }
+    let place = devices::place(&args.engine, console)?;
     let threads = globals.prepare()?;
     let layout_cache = LayoutCache::chosen(args.engine.layout_cache)?;
     let located = find_model(&args.model, globals, console)?;
     let model = ModelFile::open(located.path(), located.template())
-        .with_context(|| located.path().display().to_string())?;
+        .with_context(|| located.path().display().to_string())?
+        .compute_on(place);
     let settings = args.engine.settings(name == "json");
     let memory = model.plan(&settings)?;
-    let place = layouts::place(layout_cache, &located, &model);
-    let model = model.keep_packed(place);
+    let kept = layouts::place(layout_cache, &located, &model);
+    let model = model.keep_packed(kept);
     let loaded = load(model, &settings, &memory, console, threads)?;
     // Written before anything is measured.
     Keeper::new(loaded.unwritten, Arc::default(), *console).finish();
     Ok(Ready {
-        engine: Box::new(loaded.engine),
+        engine: Answering::new(loaded.engine, loaded.others, &settings).boxed(),
         asks,
         mode: name,
         threads,

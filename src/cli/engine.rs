@@ -2,7 +2,9 @@
 
 use super::layouts::LayoutCache;
 use crate::model::cache::KvType;
+use crate::model::placement::Plan;
 use crate::run::JudgeSettings;
+use crate::run::devices::Choice;
 
 /// Options of the engine. No verdict depends on them but for --exact, --kv-type, and --context with a model that has two sets
 /// of rotation factors (Phi 3).
@@ -29,6 +31,12 @@ pub struct EngineArguments {
     /// Longest prompt and answer in tokens; by default the model's context (for Phi 3, 4096).
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub context: Option<u32>,
+    /// What computes: auto, cpu, cuda, cuda:N, cuda:N,M (a replica on each card) or metal. With auto, the best that is really there.
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    pub device: Choice,
+    /// How weights lie on a device; by default dense where they fit and batches are large.
+    #[arg(long, value_enum, default_value_t = PlanArgument::Auto, value_name = "PLAN")]
+    pub plan: PlanArgument,
     /// Whether packed weights are kept on disk, so that the next start is faster; by default ASSIZE_LAYOUT_CACHE, else auto.
     #[arg(long, value_enum, value_name = "WHEN")]
     pub layout_cache: Option<LayoutCache>,
@@ -53,10 +61,29 @@ impl EngineArguments {
             cache_bytes: self
                 .cache_memory
                 .map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
+            plan: match self.plan {
+                PlanArgument::Auto => None,
+                PlanArgument::Quantized => Some(Plan::Quantized),
+                PlanArgument::Dense => Some(Plan::Dense),
+                PlanArgument::Half => Some(Plan::Half),
+            },
             context: self.context.map(|tokens| tokens as usize),
             grammars,
         }
     }
+}
+
+/// `--plan`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PlanArgument {
+    /// By memory and batch size.
+    Auto,
+    /// As in the file: the least memory, and the fastest for few sequences.
+    Quantized,
+    /// In bf16: the fastest for many rows.
+    Dense,
+    /// In f16: as fast, and eight times finer, for models whose activations stay within 65,504; a verdict beyond that fails.
+    Half,
 }
 
 /// `--kv-type`.

@@ -3,6 +3,7 @@
 use crate::journal::JournalError;
 use crate::model::ModelError;
 use crate::run::PipelineError;
+use crate::run::fit::TooLarge;
 use crate::tokenizer::TokenizerError;
 use crate::weights::{FetchError, WeightsError};
 
@@ -68,6 +69,10 @@ impl Fault {
                     message,
                     hint,
                 };
+            }
+            if cause.is::<TooLarge>() {
+                let hint = "give --plan quantized, a smaller model, or --device cpu";
+                return Fault::usage(message, hint);
             }
             // A file that can't be used is bad input, whichever layer refused it.
             if cause.is::<FetchError>()

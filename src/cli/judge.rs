@@ -1,6 +1,7 @@
 //! `assize judge`: files of traces and a rubric go in, verdicts come out.
 
 use super::Globals;
+use super::devices;
 use super::engine::EngineArguments;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::fetch::Bar;
@@ -12,7 +13,6 @@ use super::profile;
 use super::rubrics::{self, OrderArgument};
 use super::shots::ShotsArguments;
 use super::style::{Console, bytes};
-use crate::ask::Answerer;
 use crate::journal::{
     Journal, ModelDescription, RunDescription, SettingsDescription, VerdictCache,
 };
@@ -22,6 +22,7 @@ use crate::report::{Findings, table};
 use crate::run::feed::{Fed, feed};
 use crate::run::keep::Keep;
 use crate::run::profile::{Profile, Profiling};
+use crate::run::replicas::Answering;
 use crate::run::{JudgeSettings, Loaded, Memory, ModelFile, Pipeline};
 use crate::trace::{self, FieldMap, TraceFormat};
 use crate::weights;
@@ -154,12 +155,14 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     if total == Some(0) {
         return Err(no_item().into());
     }
+    let place = devices::place(&args.engine, console)?;
     let threads = globals.prepare()?;
     let layout_cache = LayoutCache::chosen(args.engine.layout_cache)?;
 
     let located = find_model(&args.model, globals, console)?;
     let model = ModelFile::open(located.path(), located.template())
-        .with_context(|| located.path().display().to_string())?;
+        .with_context(|| located.path().display().to_string())?
+        .compute_on(place);
     let Some(template_digest) = model.template_digest().map(String::from) else {
         let message = format!("{} has no chat template", located.path().display());
         return Err(Fault::usage(
@@ -192,10 +195,17 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         )?,
         seed: args.seed,
     };
-    let further = args.jury.find(globals, console)?;
+    let further = args.jury.find(model.place(), globals, console)?;
     let jury = args.jury.seat(&args.model, rubrics, manner, &further)?;
     let formats = jury.formats;
-    let mut description = RunDescription {
+    let grammars = mode == Mode::Rationale
+        || formats
+            .iter()
+            .any(|format| format.rubric().format == FormatName::Claims);
+    let settings = args.engine.settings(grammars);
+    let memory = model.plan(&settings)?;
+    let (device, kv_type) = devices::described(model.place(), &settings, &memory);
+    let description = RunDescription {
         assize: env!("CARGO_PKG_VERSION").into(),
         model: ModelDescription {
             name: args.model.clone(),
@@ -213,14 +223,14 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
             .map(|format| rubrics::describe(format.as_ref()))
             .collect(),
         seed: args.seed,
-        device: "cpu".into(),
-        instruction_set: instruction_set(),
+        device,
+        instruction_set: devices::about(model.place()),
         threads,
         settings: SettingsDescription {
             mode: mode.name().into(),
             ensemble: jury.ensemble,
             exact: args.engine.exact,
-            kv_type: args.engine.settings(false).kv_type().name().into(),
+            kv_type,
             context: args.engine.context.map(|tokens| tokens as usize),
             traces: args
                 .traces
@@ -232,32 +242,13 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
             max_batch: args.engine.max_batch as usize,
             prefill_chunk: args.engine.prefill_chunk as usize,
             prefix_cache: !args.engine.no_prefix_cache,
-            cache_bytes: 0,
+            cache_bytes: memory.cache,
         },
     };
-    let folder = args.out.clone().unwrap_or_else(|| {
-        Path::new("runs").join(format!(
-            "{}-{}",
-            description
-                .rubrics
-                .iter()
-                .map(|rubric| rubric.id.as_str())
-                .collect::<Vec<_>>()
-                .join("+")
-                .chars()
-                .take(80)
-                .collect::<String>(),
-            &description.folder_digest()[..8]
-        ))
-    });
-
-    let grammars = mode == Mode::Rationale
-        || formats
-            .iter()
-            .any(|format| format.rubric().format == FormatName::Claims);
-    let settings = args.engine.settings(grammars);
-    let memory = model.plan(&settings)?;
-    description.settings.cache_bytes = memory.cache;
+    let folder = args
+        .out
+        .clone()
+        .unwrap_or_else(|| rubrics::default_folder(&description));
     let (mut journal, opened) = Journal::open(&folder, &description)?;
     if opened.torn > 0 {
         let (shown, torn) = (folder.display(), opened.torn);
@@ -269,8 +260,8 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         let (shown, settled) = (folder.display(), opened.settled);
         console.say(format!("{shown}: {settled} items are settled already"));
     }
-    let place = layouts::place(layout_cache, &located, &model);
-    let model = model.keep_packed(place);
+    let kept = layouts::place(layout_cache, &located, &model);
+    let model = model.keep_packed(kept);
     let loaded = load(model, &settings, &memory, console, threads)?;
     let hint = format!(
         "to go on, run: {}",
@@ -279,7 +270,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let interrupted = interrupt::watch(*console, hint.clone())?;
     let total = total.map(|total| total * formats.len());
     let mut meter = Meter::new(total, globals.quiet);
-    let mut engine = loaded.engine;
+    let mut engine = Answering::new(loaded.engine, loaded.others, &settings);
     let mut others = further
         .into_iter()
         .map(|further| further.load(&settings, layout_cache, console, threads))
@@ -291,7 +282,11 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         .map(keeping_folder)
         .transpose()?;
     let mut keep = kept.map(|folder| Keep::new(folder, &description));
-    match keep.as_mut().map(|keep| keep.load(&mut engine)) {
+    let kept = match (&mut keep, engine.alone()) {
+        (Some(keep), Some(engine)) => Some(keep.load(engine)),
+        _ => None,
+    };
+    match kept {
         None | Some(Ok(None)) => (),
         Some(Ok(Some(tokens))) => {
             console.say(format!("{tokens} tokens of an earlier run's prefix"))
@@ -311,7 +306,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let pipeline = Pipeline {
         answerers: std::iter::once(&mut engine)
             .chain(&mut others)
-            .map(|engine| engine as &mut dyn Answerer)
+            .map(Answering::answerer)
             .collect(),
         formats: formats.clone(),
         description: &description,
@@ -339,7 +334,8 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let profile = profiling.map(Profiling::end);
     console.say(meter.finish(&run));
     if let Some(keep) = keep.filter(|_| !run.interrupted)
-        && let Err(error) = keep.save(&engine)
+        && let Some(engine) = engine.alone()
+        && let Err(error) = keep.save(engine)
     {
         console.say(format!("warning: the prefix is not kept: {error}"));
     }
@@ -428,6 +424,7 @@ pub(super) fn load(
 ) -> Result<Loaded> {
     let began = Instant::now();
     let path = model.path().display().to_string();
+    let there = devices::there(model.place(), memory);
     let loaded = model.load(settings, memory, None).with_context(|| path)?;
     let how = if loaded.mapped { "mapped" } else { "read" };
     let free = memory
@@ -435,7 +432,7 @@ pub(super) fn load(
         .map(|free| format!(" of {} free", bytes(free)))
         .unwrap_or_default();
     console.say(format!(
-        "model {how} in {:.1} s: weights {}, KV cache up to {}{free} ({} tokens), {threads} threads, {}",
+        "model {how} in {:.1} s: weights {}, KV cache up to {}{free} ({} tokens), {threads} threads, {}{there}",
         began.elapsed().as_secs_f64(),
         bytes(loaded.weight_bytes as u64),
         bytes(memory.cache),

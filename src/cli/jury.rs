@@ -5,10 +5,11 @@ use super::fault::Fault;
 use super::judge::{find_model, load};
 use super::layouts::{self, LayoutCache};
 use super::style::Console;
-use crate::engine::Engine;
 use crate::journal::{FurtherModel, ModelDescription};
 use crate::judge::contracts::Contract;
 use crate::judge::{Cascade, Format, Manner, Member, Panel, Rubric, Thresholds, Together, formats};
+use crate::run::devices::Place;
+use crate::run::replicas::Answering;
 use crate::run::{JudgeSettings, ModelFile};
 use crate::trace::{Item, ItemError};
 use crate::weights::fetch::Located;
@@ -124,13 +125,19 @@ impl JuryArguments {
     }
 
     /// Finds the further models and opens their files.
-    pub fn find(&self, globals: &Globals, console: &Console) -> Result<Vec<Further>> {
+    pub fn find(
+        &self,
+        place: &Place,
+        globals: &Globals,
+        console: &Console,
+    ) -> Result<Vec<Further>> {
         let names = self.also.iter().chain(&self.cascade);
         names
             .map(|name| {
                 let located = find_model(name, globals, console)?;
                 let file = ModelFile::open(located.path(), located.template())
-                    .with_context(|| located.path().display().to_string())?;
+                    .with_context(|| located.path().display().to_string())?
+                    .compute_on(place.clone());
                 Ok(Further {
                     contract: contract_of(&located)?,
                     name: name.clone(),
@@ -281,11 +288,12 @@ impl Further {
         layout_cache: LayoutCache,
         console: &Console,
         threads: usize,
-    ) -> Result<Engine> {
+    ) -> Result<Answering> {
         let memory = self.file.plan(settings)?;
-        let place = layouts::place(layout_cache, &self.located, &self.file);
-        let file = self.file.keep_packed(place);
-        Ok(load(file, settings, &memory, console, threads)?.engine)
+        let kept = layouts::place(layout_cache, &self.located, &self.file);
+        let file = self.file.keep_packed(kept);
+        let loaded = load(file, settings, &memory, console, threads)?;
+        Ok(Answering::new(loaded.engine, loaded.others, settings))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Exit codes: 0 all judged, 1 our fault, 2 bad usage or input, 3 some items failed, 130 interrupted.
 
 pub mod bench;
+pub mod devices;
 pub mod engine;
 pub mod fault;
 pub mod fetch;
@@ -14,6 +15,7 @@ pub mod layouts;
 pub mod measure;
 pub mod meter;
 pub mod models;
+pub mod parity;
 pub mod profile;
 pub mod redteam;
 pub mod review;
@@ -25,7 +27,7 @@ pub mod synth;
 pub mod verdicts;
 pub mod versus;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use fault::Fault;
 use std::process::ExitCode;
 use style::Console;
@@ -66,25 +68,9 @@ pub struct Globals {
     /// Never touch the network.
     #[arg(long, global = true)]
     pub offline: bool,
-    /// What computes.
-    #[arg(long, global = true, value_enum, default_value_t = Device::Auto)]
-    pub device: Device,
     /// Threads; as many as there are cores by default.
     #[arg(long, global = true, value_name = "N")]
     pub threads: Option<usize>,
-}
-
-/// What computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Device {
-    /// The best that this build has.
-    Auto,
-    /// The CPU.
-    Cpu,
-    /// An NVIDIA GPU.
-    Cuda,
-    /// An Apple GPU.
-    Metal,
 }
 
 #[derive(Debug, Subcommand)]
@@ -101,6 +87,8 @@ enum Command {
     Fetch(fetch::Args),
     /// List the models that have a name.
     Models(models::Args),
+    /// List what can compute, and why something can't.
+    Devices,
     /// Show what a model file holds.
     Inspect(inspect::Args),
     /// Measure speed on a workload.
@@ -148,22 +136,14 @@ fn dispatch(arguments: &Arguments, console: &Console) -> anyhow::Result<u8> {
             fetch::run(args, globals.json, globals.quiet, globals.offline).map(|()| 0)
         }
         Command::Models(args) => models::run(args, globals.json, console).map(|()| 0),
+        Command::Devices => devices::run(globals.json).map(|()| 0),
         Command::Inspect(args) => inspect::run(args, globals.json, globals.quiet).map(|()| 0),
     }
 }
 
 impl Globals {
-    /// Refuses devices that this build does not have, sets the number of threads, and returns it.
+    /// Refuses an instruction set that this machine does not have, sets the number of threads, and returns it.
     pub fn prepare(&self) -> anyhow::Result<usize> {
-        if let Device::Cuda | Device::Metal = self.device {
-            let name = if self.device == Device::Cuda {
-                "cuda"
-            } else {
-                "metal"
-            };
-            let message = format!("this build has no {name} device: it computes on the CPU alone");
-            return Err(Fault::usage(message, "leave --device out, or give --device cpu").into());
-        }
         assize_kernels::Isa::from_environment().map_err(|error| {
             Fault::usage(
                 error.to_string(),

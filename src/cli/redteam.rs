@@ -1,6 +1,7 @@
 //! `assize redteam`: how many attempts to move a judge's score from within the answer succeed, for one model and rubric.
 
 use super::Globals;
+use super::devices;
 use super::engine::EngineArguments;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::interrupt;
@@ -11,6 +12,7 @@ use super::style::Console;
 use crate::judge::attacks::{ATTACKS, Aim};
 use crate::judge::rules::FormatName;
 use crate::judge::{Manner, Mode, Rubric, formats};
+use crate::run::replicas::Answering;
 use crate::run::{ModelFile, direct};
 use crate::trace::{self, FieldMap, Item};
 use crate::weights::manifest;
@@ -76,6 +78,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let rubric = rubrics::read_one(&args.rubric)?;
     let scale = Range::of(&rubric)?;
     let answers = answers(args)?;
+    let place = devices::place(&args.engine, console)?;
     let threads = globals.prepare()?;
     let layout_cache = LayoutCache::chosen(args.engine.layout_cache)?;
     let located = find_model(&args.model, globals, console)?;
@@ -87,12 +90,14 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         console,
     )?;
     let model = ModelFile::open(located.path(), located.template())
-        .with_context(|| located.path().display().to_string())?;
+        .with_context(|| located.path().display().to_string())?
+        .compute_on(place);
     let settings = args.engine.settings(false);
     let memory = model.plan(&settings)?;
-    let place = layouts::place(layout_cache, &located, &model);
-    let model = model.keep_packed(place);
-    let mut engine = load(model, &settings, &memory, console, threads)?.engine;
+    let kept = layouts::place(layout_cache, &located, &model);
+    let model = model.keep_packed(kept);
+    let loaded = load(model, &settings, &memory, console, threads)?;
+    let mut engine = Answering::new(loaded.engine, loaded.others, &settings);
     let interrupted = interrupt::watch(
         *console,
         "nothing is kept of an attack; run it again".into(),
@@ -129,7 +134,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         ATTACKS.len(),
         answers.len()
     ));
-    let outcomes = direct::judge(&mut engine, &format, &items, &mut |_| {
+    let outcomes = direct::judge(engine.answerer(), &format, &items, &mut |_| {
         !interrupted.load(Ordering::SeqCst)
     });
     if interrupted.load(Ordering::SeqCst) {

@@ -3,7 +3,7 @@
 use super::fault::Fault;
 use super::jury::contract_of;
 use super::style::Console;
-use crate::journal::RubricDescription;
+use crate::journal::{RubricDescription, RunDescription};
 use crate::judge::contracts::{Contract, mismatch};
 use crate::judge::{Format, PromptOrder, Rubric, prompt};
 use crate::trace::{self, FieldMap, Item, TraceFormat};
@@ -145,4 +145,15 @@ pub(super) fn contract(
         return Err(Fault::usage(message, "leave the examples out, or use --contract json").into());
     }
     Ok(contract)
+}
+
+/// The folder of a run that was given none: its rubrics, and what is run.
+pub(super) fn default_folder(description: &RunDescription) -> PathBuf {
+    let ids: Vec<&str> = description
+        .rubrics
+        .iter()
+        .map(|rubric| rubric.id.as_str())
+        .collect();
+    let ids: String = ids.join("+").chars().take(80).collect();
+    Path::new("runs").join(format!("{ids}-{}", &description.folder_digest()[..8]))
 }

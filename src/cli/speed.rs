@@ -2,11 +2,15 @@
 
 use super::Globals;
 use super::bench::{Args, rounded};
+use super::devices;
 use super::fault::Fault;
 use super::judge::find_model;
 use super::style::Console;
 use crate::model::batch::Forward as _;
-use crate::run::speed::{Cost, Test, TooLarge, open, run as run_test};
+use crate::model::cache::KvType;
+use crate::run::ceilings;
+use crate::run::devices::Place;
+use crate::run::speed::{Cost, Opened, Test, TooLarge, open, run as run_test};
 use anyhow::{Result, anyhow};
 use assize_kernels::limits::{dot_rate, read_rate};
 use serde_json::{Value, json};
@@ -17,6 +21,12 @@ const STEPS: usize = 64;
 
 /// Most rows of a prompt in a pass, as the engine has them.
 const CHUNK: usize = 512;
+
+/// The same on a device.
+const CHUNK_THERE: usize = 2048;
+
+/// Side of the squares, and bytes of the copy, that a device's ceilings are measured with.
+const CEILINGS: (usize, usize) = (8192, 1 << 30);
 
 /// Arguments of `assize bench --speed`.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,17 +48,37 @@ pub struct SpeedArguments {
 /// What the machine can do at most, as found in this run.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// Operations a second on bytes.
+    /// Operations a second: on bytes, or on a device in bf16.
     dot: f64,
-    /// Bytes a second from memory.
+    /// Bytes a second from memory, or on a device read and written by a copy.
     read: f64,
+    /// Whether they are a device's.
+    there: bool,
 }
 
 impl Limits {
-    fn measure(threads: usize) -> Limits {
-        Limits {
-            dot: dot_rate(assize_kernels::isa(), threads),
-            read: read_rate(threads),
+    fn measure(threads: usize, place: &Place) -> Result<Limits> {
+        let Some(there) = place.there.first() else {
+            return Ok(Limits {
+                dot: dot_rate(assize_kernels::isa(), threads),
+                read: read_rate(threads),
+                there: false,
+            });
+        };
+        let (side, bytes) = CEILINGS;
+        let found = ceilings::measure(&there.device, side, bytes)?;
+        Ok(Limits {
+            dot: found.products,
+            read: found.copy,
+            there: true,
+        })
+    }
+
+    /// What they are called: that of products, and that of memory.
+    fn names(self) -> [&'static str; 2] {
+        match self.there {
+            true => ["bf16 product", "copy"],
+            false => ["int8 dot", "memory"],
         }
     }
 
@@ -57,6 +87,7 @@ impl Limits {
         Limits {
             dot: self.dot.max(other.dot),
             read: self.read.max(other.read),
+            there: self.there,
         }
     }
 }
@@ -66,11 +97,17 @@ impl Limits {
 /// # Errors
 /// Whatever keeps the model from running.
 pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<()> {
+    let place = devices::place(&args.engine, console)?;
     let threads = globals.prepare()?;
     let located = find_model(&args.model, globals, console)?;
+    // Before there is a model, since the cards that it just fits have no room for both.
+    let before = Limits::measure(threads, &place)?;
     let mut tests = vec![Test::Prefill {
         tokens: args.speed.prompt as usize,
-        chunk: CHUNK,
+        chunk: match place.there.is_empty() {
+            true => CHUNK,
+            false => CHUNK_THERE,
+        },
     }];
     tests.extend(args.speed.batch.iter().map(|batch| Test::Decode {
         batch: *batch as usize,
@@ -78,9 +115,12 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<()> {
         depth: args.speed.depth as usize,
     }));
     let settings = args.engine.settings(false);
-    let (mut model, cost) = open(located.path(), &settings, &tests).map_err(|error| match error
-        .downcast_ref::<TooLarge>(
-    ) {
+    let opened = open(located.path(), &settings, &tests, &place);
+    let Opened {
+        mut model,
+        cost,
+        plan,
+    } = opened.map_err(|error| match error.downcast_ref::<TooLarge>() {
         Some(large) => Fault::usage(
             large.to_string(),
             "give a smaller --prompt, --batch or --depth",
@@ -97,11 +137,11 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<()> {
         .into());
     }
     console.say(format!(
-        "{}, {threads} threads, {}",
+        "{}, {threads} threads, {}{}",
         model.describe(),
-        assize_kernels::isa().name()
+        devices::about(&place),
+        plan.map_or(String::new(), |plan| format!(", plan {}", plan.name())),
     ));
-    let before = Limits::measure(threads);
     let mut seconds = vec![Vec::new(); tests.len()];
     // The first turn warms caches and pages up, and does not count.
     for turn in 0..=u64::from(args.repeat) {
@@ -112,7 +152,14 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<()> {
             }
         }
     }
-    let limits = before.or(Limits::measure(threads));
+    let limits = match before.there {
+        true => before,
+        false => before.or(Limits::measure(threads, &place)?),
+    };
+    let kv_type = match plan {
+        Some(_) => KvType::Bf16,
+        None => settings.kv_type(),
+    };
     let figures: Vec<Value> = tests
         .iter()
         .zip(&seconds)
@@ -123,9 +170,10 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<()> {
         let object = json!({
             "model": args.model,
             "threads": threads,
-            "instruction_set": assize_kernels::isa().name(),
+            "instruction_set": devices::about(&place),
+            "plan": plan.map(|plan| plan.name()),
             "exact": args.engine.exact,
-            "kv_type": settings.kv_type().name(),
+            "kv_type": kv_type.name(),
             "dot_operations_per_second": limits.dot.round(),
             "read_bytes_per_second": limits.read.round(),
             "tests": figures,
@@ -134,9 +182,11 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<()> {
     } else {
         writeln!(
             out,
-            "limits of this machine: {:.0} GOPS of int8 dot products, {:.1} GB/s read from memory",
+            "limits of this machine: {:.0} GOPS of {}s, {:.1} GB/s of {}",
             limits.dot / 1e9,
-            limits.read / 1e9
+            limits.names()[0],
+            limits.read / 1e9,
+            limits.names()[1],
         )?;
         let heads = ["test", "tokens/s", "min", "max", "share of limit"];
         let [test, median, least, most, share] = heads;
@@ -162,9 +212,9 @@ fn figures(test: Test, seconds: &[f64], cost: &Cost, limits: Limits) -> Value {
             batch: 1, steps, ..
         } => {
             let bytes = cost.bytes as f64 * steps as f64;
-            ("memory", bytes / took / limits.read)
+            (limits.names()[1], bytes / took / limits.read)
         }
-        _ => ("int8 dot", cost.operations(test) / took / limits.dot),
+        _ => (limits.names()[0], cost.operations(test) / took / limits.dot),
     };
     let mut object = match test {
         Test::Prefill { tokens, .. } => json!({"test": "prefill", "tokens": tokens}),
@@ -212,6 +262,7 @@ mod tests {
         let limits = Limits {
             dot: 1e6,
             read: 1e5,
+            there: false,
         };
         let prefill = Test::Prefill {
             tokens: 10,

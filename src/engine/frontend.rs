@@ -37,6 +37,34 @@ pub trait Frontend: Send + Sync {
     ) -> Result<Arc<dyn LabelPaths>, Failure>;
 }
 
+/// Several engines may share one.
+impl<F: Frontend> Frontend for Arc<F> {
+    fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>, Failure> {
+        (**self).encode(prompt)
+    }
+
+    fn bytes(&self, token: u32) -> &[u8] {
+        (**self).bytes(token)
+    }
+
+    fn is_stop(&self, token: u32) -> bool {
+        (**self).is_stop(token)
+    }
+
+    fn constrain(&self, shape: &Shape) -> Result<Box<dyn Constraint>, Failure> {
+        (**self).constrain(shape)
+    }
+
+    fn label_paths(
+        &self,
+        labels: &Labels,
+        opening: &str,
+        closing: &str,
+    ) -> Result<Arc<dyn LabelPaths>, Failure> {
+        (**self).label_paths(labels, opening, closing)
+    }
+}
+
 /// The front end of a model file.
 pub struct ModelFrontend {
     tokenizer: Arc<Tokenizer>,

@@ -4,7 +4,8 @@ use super::cache::LayerCache;
 use super::linear::{Linear, forward_many};
 use super::norm::Norm;
 use super::rope::Rotation;
-use assize_kernels::{RopeStyle, Span, bridge};
+use assize_kernels::RopeStyle;
+use assize_kernels::bridge::{self, Pass, Scoring};
 use candle_core::{Result, Tensor};
 
 /// The attention of a layer.
@@ -44,7 +45,7 @@ pub(super) struct Asking {
     /// Of the rows that attend.
     pub(super) rotation: Rotation,
     /// Of the rows that attend, counted among themselves.
-    pub(super) spans: Vec<Span>,
+    pub(super) pass: Pass,
 }
 
 impl Attention {
@@ -57,8 +58,7 @@ impl Attention {
         norm: &Norm,
         residual: Option<&Tensor>,
         rotation: &Rotation,
-        spans: &[Span],
-        slots: &[u32],
+        pass: &Pass,
         asking: Option<&Asking>,
         cache: &LayerCache,
     ) -> Result<Tensor> {
@@ -77,13 +77,13 @@ impl Attention {
                 )
             }
         };
-        let (query_rotation, spans) = match asking {
-            None => (rotation, spans),
-            Some(asking) => (&asking.rotation, asking.spans.as_slice()),
+        let (query_rotation, attending) = match asking {
+            None => (rotation, pass),
+            Some(asking) => (&asking.rotation, &asking.pass),
         };
         let keys = self.turned(keys, self.kv_heads, self.key_norm.as_ref(), rotation)?; // [T, kv_heads, head_dim]
         let values = values.reshape(((), self.kv_heads, self.head_dim))?; // [T, kv_heads, head_dim]
-        cache.write(&keys, &values, slots)?;
+        cache.write(&keys, &values, pass)?;
 
         let queries = self.turned(
             queries,
@@ -91,14 +91,17 @@ impl Attention {
             self.query_norm.as_ref(),
             query_rotation,
         )?; // [R, heads, head_dim]
+        let scoring = Scoring {
+            scale: self.scale,
+            window: self.window,
+            soft_cap: self.soft_cap,
+        };
         let attended = bridge::attention(
             &queries,
-            &cache.keys,
-            &cache.values,
-            spans,
-            self.scale,
-            self.window,
-            self.soft_cap,
+            [&cache.keys, &cache.values],
+            attending,
+            scoring,
+            self.output.weight.activations(),
         )?; // [R, heads · head_dim]
         self.output.forward(&attended, None, residual)
     }

@@ -5,9 +5,10 @@
 use super::ModelError;
 use super::batch::{PAGE, PageId};
 use super::config::Config;
+use assize_kernels::bridge::{self, Pass};
 use assize_kernels::cache::Part;
-use assize_kernels::{CacheType, Precision, bridge};
-use candle_core::{Result, Tensor};
+use assize_kernels::{CacheType, Precision};
+use candle_core::{Device, Result, Tensor};
 
 /// How keys and values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub enum KvType {
     Q8Values,
     /// Both in 8 bits.
     Q8,
+    /// Both in bf16: what a device keeps.
+    Bf16,
 }
 
 impl KvType {
@@ -31,13 +34,14 @@ impl KvType {
         }
     }
 
-    /// Its name: `f32`, `f16`, `q8v` or `q8`.
+    /// Its name: `f32`, `f16`, `q8v`, `q8` or `bf16`.
     pub fn name(self) -> &'static str {
         match self {
             KvType::F32 => "f32",
             KvType::F16 => "f16",
             KvType::Q8Values => "q8v",
             KvType::Q8 => "q8",
+            KvType::Bf16 => "bf16",
         }
     }
 
@@ -47,6 +51,7 @@ impl KvType {
             (KvType::F32, _) => CacheType::F32,
             (KvType::F16, _) | (KvType::Q8Values, Part::Keys) => CacheType::F16,
             (KvType::Q8, _) | (KvType::Q8Values, Part::Values) => CacheType::Q8,
+            (KvType::Bf16, _) => CacheType::Bf16,
         }
     }
 }
@@ -63,17 +68,18 @@ pub fn page_bytes(config: &Config, kind: KvType) -> usize {
 
 /// Keys and values of a layer.
 pub(super) struct LayerCache {
-    /// Keys, rotated already: `[pages, kv_heads, head_dim, 16]`, or in 8 bits `[pages, kv_heads, words]`.
+    /// Keys, rotated already: `[pages, kv_heads, head_dim, 16]`, or in 8 bits `[pages, kv_heads, words]`; on a device as values lie.
     pub(super) keys: Tensor,
     /// Values: `[pages, kv_heads, 16, head_dim]`, or in 8 bits `[pages, kv_heads, words]`.
     pub(super) values: Tensor,
 }
 
-/// The caches of all layers.
+/// The caches of all layers, on the device where the layers are.
 pub(super) fn allocate(
     config: &Config,
     kind: KvType,
     pages: usize,
+    device: &Device,
 ) -> std::result::Result<Vec<LayerCache>, ModelError> {
     let fits = pages
         .checked_mul(page_bytes(config, kind))
@@ -87,18 +93,17 @@ pub(super) fn allocate(
     (0..config.layers())
         .map(|_| {
             Ok(LayerCache {
-                keys: bridge::new_cache(kind.part(Part::Keys), Part::Keys, shape)?,
-                values: bridge::new_cache(kind.part(Part::Values), Part::Values, shape)?,
+                keys: bridge::new_cache(kind.part(Part::Keys), Part::Keys, shape, device)?,
+                values: bridge::new_cache(kind.part(Part::Values), Part::Values, shape, device)?,
             })
         })
         .collect()
 }
 
 impl LayerCache {
-    /// Writes one row of keys and values, `[T, kv_heads, head_dim]` each, to each slot: `page · 16 + offset`.
-    pub(super) fn write(&self, keys: &Tensor, values: &Tensor, slots: &[u32]) -> Result<()> {
-        bridge::write_rows(&self.keys, Part::Keys, keys, slots)?;
-        bridge::write_rows(&self.values, Part::Values, values, slots)
+    /// Writes one row of keys and values, `[T, kv_heads, head_dim]` each, to each of the pass's slots.
+    pub(super) fn write(&self, keys: &Tensor, values: &Tensor, pass: &Pass) -> Result<()> {
+        bridge::write_both([&self.keys, &self.values], [keys, values], pass)
     }
 
     /// Bytes of a page, keys and values together.

@@ -14,10 +14,12 @@ use super::load;
 use super::mlp::Mlp;
 use super::moe::Moe;
 use super::norm::Norm;
+use super::placement::Placement;
 use super::rope::Frequencies;
 use crate::weights::Store;
 use crate::weights::layouts::{Layouts, Part};
-use assize_kernels::{Precision, Span, bridge};
+use assize_kernels::bridge::{self, Pass};
+use assize_kernels::{Precision, Span};
 use candle_core::{Device, Result, Tensor};
 
 /// How a decoder is loaded.
@@ -46,6 +48,10 @@ pub struct Packing {
 
 /// A model that is ready to run, with its cache.
 pub struct Decoder {
+    /// Where its tensors are.
+    pub(super) device: Device,
+    /// Whether its weights are packed, and its keys and values lie as the processor's kernels have them.
+    pub(super) on_processor: bool,
     pub(super) config: Config,
     pub(super) context: usize,
     pub(super) pages: usize,
@@ -90,7 +96,24 @@ impl Decoder {
         store: &Store,
         options: &LoadOptions<'_>,
     ) -> std::result::Result<Decoder, ModelError> {
-        Ok(load::decoder(store, None, options)?.0)
+        Ok(load::decoder(store, &Placement::Processor, None, options)?.0)
+    }
+
+    /// Reads a decoder out of a model file to where `placement` says. On a device, keys and values are kept in bf16, whatever the options say.
+    ///
+    /// # Errors
+    /// As [`Decoder::load`].
+    pub fn load_onto(
+        store: &Store,
+        placement: &Placement,
+        options: &LoadOptions<'_>,
+    ) -> std::result::Result<Decoder, ModelError> {
+        let cache = match placement {
+            Placement::Processor => options.cache,
+            Placement::Device { .. } => KvType::Bf16,
+        };
+        let options = LoadOptions { cache, ..*options };
+        Ok(load::decoder(store, placement, None, &options)?.0)
     }
 
     /// As [`Decoder::load`], but takes from `layouts` what is packed there. The same bits come of both.
@@ -102,7 +125,7 @@ impl Decoder {
         layouts: Option<&Layouts>,
         options: &LoadOptions<'_>,
     ) -> std::result::Result<(Decoder, Packing), ModelError> {
-        load::decoder(store, layouts, options)
+        load::decoder(store, &Placement::Processor, layouts, options)
     }
 
     /// What the model is made of.
@@ -115,7 +138,7 @@ impl Decoder {
         self.config.describe()
     }
 
-    /// Bytes that the packed weights hold in memory.
+    /// Bytes that the weights hold, where they lie.
     pub fn weight_bytes(&self) -> usize {
         self.weight_bytes
     }
@@ -123,13 +146,14 @@ impl Decoder {
     /// Computes the `logits`, `[outputs, vocabulary]`, of a batch that was checked.
     fn run(&self, batch: &Batch, logits: &mut Vec<f32>) -> Result<()> {
         let positions = batch.positions();
-        let slots = batch.slots();
+        let device = &self.device;
         let spans: Vec<Span> = batch.spans.iter().map(kernel_span).collect();
-        let rotation = self.frequencies.rotation(&positions)?;
+        let pass = Pass::new(device, spans, batch.slots())?;
+        let rotation = self.frequencies.rotation(&positions, device)?;
         let local = self
             .local_frequencies
             .as_ref()
-            .map(|local| local.rotation(&positions))
+            .map(|local| local.rotation(&positions, device))
             .transpose()?;
 
         let mut x = bridge::embed(&batch.tokens, &self.embedding.weight)?; // [T, hidden]
@@ -144,7 +168,7 @@ impl Decoder {
             let rotation = local.as_ref().filter(|_| layer.local).unwrap_or(&rotation);
             let last = index + 1 == self.layers.len();
             let asking = match last && batch.outputs.len() < batch.tokens.len() {
-                true => Some(asking(batch, &positions, frequencies)?),
+                true => Some(asking(batch, &positions, frequencies, device)?),
                 false => None,
             };
 
@@ -159,8 +183,7 @@ impl Decoder {
                 &layer.attention_norm,
                 direct,
                 rotation,
-                &spans,
-                &slots,
+                &pass,
                 asking.as_ref(),
                 cache,
             )?;
@@ -184,11 +207,8 @@ impl Decoder {
             };
             x = post(&layer.mlp_post_norm, added, &rest)?;
         }
-        self.head.forward_into(&x, &self.norm, logits)?; // [outputs, vocabulary]
-        if let Some(cap) = self.config.logit_cap {
-            bridge::soft_cap_in_place(logits, cap)?;
-        }
-        Ok(())
+        let cap = self.config.logit_cap;
+        self.head.forward_into(&x, &self.norm, cap, logits) // [outputs, vocabulary]
     }
 }
 
@@ -211,8 +231,13 @@ impl Forward for Decoder {
             return Ok(Vec::new());
         }
         let mut logits = std::mem::take(&mut self.spare);
-        // On a thread of the pool, so that none of the hundreds of products and sums of a pass has to wake one and be woken by it.
-        match rayon::scope(|_| self.run(batch, &mut logits)) {
+        // On a thread of the pool, so that none of the hundreds of products and sums of a pass has to wake one and be woken by it. A device is
+        // spoken to from the thread that asks.
+        let ran = match self.device.is_cpu() {
+            true => rayon::scope(|_| self.run(batch, &mut logits)),
+            false => self.run(batch, &mut logits),
+        };
+        match ran {
             Ok(()) => Ok(logits),
             Err(error) => Err(ForwardError(error.to_string())),
         }
@@ -242,7 +267,9 @@ impl Forward for Decoder {
     }
 
     fn page_bytes(&self) -> Option<usize> {
-        Some(self.caches.iter().map(LayerCache::page_bytes).sum())
+        // Nothing says that another card, or another batch, would have computed the same bits.
+        self.on_processor
+            .then(|| self.caches.iter().map(LayerCache::page_bytes).sum())
     }
 
     fn read_page(&self, page: PageId, to: &mut Vec<u8>) -> std::result::Result<(), ForwardError> {
@@ -278,7 +305,12 @@ fn post(norm: &Option<Norm>, added: Tensor, rest: &Tensor) -> Result<Tensor> {
 }
 
 /// The rows whose logits are wanted, as spans of their own: consecutive rows of one sequence stay together.
-fn asking(batch: &Batch, positions: &[usize], frequencies: &Frequencies) -> Result<Asking> {
+fn asking(
+    batch: &Batch,
+    positions: &[usize],
+    frequencies: &Frequencies,
+    device: &Device,
+) -> Result<Asking> {
     let outputs = &batch.outputs;
     let mut spans = Vec::new();
     let mut rest = outputs.as_slice();
@@ -299,9 +331,9 @@ fn asking(batch: &Batch, positions: &[usize], frequencies: &Frequencies) -> Resu
     let asked: Vec<usize> = outputs.iter().map(|row| positions[*row]).collect();
     let indices: Vec<u32> = outputs.iter().map(|row| *row as u32).collect();
     Ok(Asking {
-        indices: Tensor::from_vec(indices, outputs.len(), &Device::Cpu)?,
-        rotation: frequencies.rotation(&asked)?,
-        spans,
+        indices: Tensor::from_vec(indices, outputs.len(), device)?,
+        rotation: frequencies.rotation(&asked, device)?,
+        pass: Pass::new(device, spans, Vec::new())?,
     })
 }
 

@@ -1,17 +1,17 @@
 //! Matrix products with their biases. Knows nothing of where an input comes from.
 
 use super::norm::Norm;
-use assize_kernels::{Matrix, Precision, bridge};
+use assize_kernels::Precision;
+use assize_kernels::bridge::{self, Weight};
 use candle_core::{Result, Tensor};
-use std::sync::Arc;
 
 /// `x · Wᵀ + b`.
 pub(super) struct Linear {
     /// `[out, in]`
-    pub(super) weight: Arc<Matrix>,
+    pub(super) weight: Weight,
     /// `[out]`
     pub(super) bias: Option<Tensor>,
-    /// How activations meet the weights.
+    /// How activations meet packed weights.
     pub(super) precision: Precision,
 }
 
@@ -27,9 +27,16 @@ impl Linear {
         bridge::linear(x, norm, self.as_kernel(), residual, self.precision)
     }
 
-    /// `[T, in]`, normed first → `[T, out]`, in place of whatever is in `out`.
-    pub(super) fn forward_into(&self, x: &Tensor, norm: &Norm, out: &mut Vec<f32>) -> Result<()> {
-        bridge::linear_into(x, norm.as_kernel(), self.as_kernel(), self.precision, out)
+    /// `[T, in]`, normed first → `[T, out]`, bent by the cap where there is one, in place of whatever is in `out`.
+    pub(super) fn forward_into(
+        &self,
+        x: &Tensor,
+        norm: &Norm,
+        cap: Option<f32>,
+        out: &mut Vec<f32>,
+    ) -> Result<()> {
+        let (norm, layer) = (norm.as_kernel(), self.as_kernel());
+        bridge::linear_into(x, norm, layer, self.precision, cap, out)
     }
 
     /// The same in the kernels' words.
@@ -48,7 +55,13 @@ pub(super) fn forward_many<const N: usize>(
     layers: [&Linear; N],
 ) -> Result<[Tensor; N]> {
     let kernels = layers.map(Linear::as_kernel);
-    bridge::linear_many(x, Some(norm.as_kernel()), &kernels, layers[0].precision)?
-        .try_into()
-        .map_err(|_| candle_core::Error::Msg("a product of several matrices lost one".into()))
+    bridge::linear_many(
+        x,
+        Some(norm.as_kernel()),
+        &kernels,
+        layers[0].precision,
+        None,
+    )?
+    .try_into()
+    .map_err(|_| candle_core::Error::Msg("a product of several matrices lost one".into()))
 }

@@ -11,24 +11,26 @@ use super::mlp::Mlp;
 use super::moe::Moe;
 use super::names;
 use super::norm::Norm;
+use super::placement::Placement;
 use super::rope::{Frequencies, long_factor};
 use super::tensors::Tensors;
 use crate::weights::Store;
 use crate::weights::layouts::Layouts;
-use assize_kernels::{Matrix, Precision, Quant};
+use assize_kernels::bridge::Weight;
+use assize_kernels::{Precision, Quant};
 use candle_core::Tensor;
-use std::sync::Arc;
 
-/// See [`Decoder::load_with`].
+/// See [`Decoder::load_with`] and [`Decoder::load_onto`].
 pub(super) fn decoder(
     store: &Store,
+    placement: &Placement,
     layouts: Option<&Layouts>,
     options: &LoadOptions<'_>,
 ) -> Result<(Decoder, Packing), ModelError> {
     let config = Config::from_metadata(store.metadata())?;
     let loader = Loader {
         config: &config,
-        tensors: Tensors::new(store, layouts, options.progress),
+        tensors: Tensors::new(store, placement, layouts, options.progress),
         precision: options.precision,
     };
     let context = options.context.unwrap_or_else(|| loader.usual_context());
@@ -57,13 +59,19 @@ pub(super) fn decoder(
     let (embedding, mut head) = (loader.linear(embedding, None), loader.linear(head, None));
     // Where the head's own weights are that good, the activations that they meet are too: on SmolLM2, Gemma and Qwen files with such a head a
     // fifth of the divergence from the exact logits goes away. It costs nothing where memory is what a pass waits for.
-    if head.precision == Precision::Quantized && head.weight.quant() == Quant::Q8_0 {
+    if let Weight::Packed(weight) = &head.weight
+        && head.precision == Precision::Quantized
+        && weight.quant() == Quant::Q8_0
+    {
         head.precision = Precision::Refined;
     }
     let read = loader.tensors.finish()?;
     // Only now, when the tensors have borne out the sizes that the metadata claim.
-    let caches = cache::allocate(&config, options.cache, options.pages)?;
+    let device = placement.device();
+    let caches = cache::allocate(&config, options.cache, options.pages, device)?;
     let decoder = Decoder {
+        device: device.clone(),
+        on_processor: matches!(placement, Placement::Processor),
         context,
         pages: options.pages,
         weight_bytes: read.bytes,
@@ -240,7 +248,7 @@ impl Loader<'_> {
                 .rows(&name("weight"), &[total, input], first..first + out)?;
             let bias = bias
                 .as_ref()
-                .map(|bias| bias.narrow(0, first, out))
+                .map(|bias| bias.narrow(0, first, out)?.contiguous())
                 .transpose()?;
             parts.push(self.linear(matrix, bias));
             first += out;
@@ -250,7 +258,7 @@ impl Loader<'_> {
         })
     }
 
-    fn linear(&self, weight: Arc<Matrix>, bias: Option<Tensor>) -> Linear {
+    fn linear(&self, weight: Weight, bias: Option<Tensor>) -> Linear {
         Linear {
             weight,
             bias,

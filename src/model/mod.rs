@@ -7,6 +7,7 @@ pub mod config;
 mod keys;
 
 mod names;
+pub mod placement;
 mod tensors;
 
 mod rope;

@@ -4,7 +4,7 @@
 
 use super::linear::Linear;
 use super::mlp::Mlp;
-use candle_core::{Device, Result, Tensor};
+use candle_core::{Result, Tensor};
 
 /// The experts of a layer.
 pub(super) struct Moe {
@@ -19,6 +19,7 @@ pub(super) struct Moe {
 impl Moe {
     /// `[T, hidden]` → `[T, hidden]`
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let device = x.device();
         let (rows, hidden) = x.dims2()?;
         let scores: Vec<Vec<f32>> = self.router.forward(x, None, None)?.to_vec2()?; // [T, experts]
         let chosen: Vec<Vec<(usize, f32)>> = scores
@@ -26,7 +27,12 @@ impl Moe {
             .map(|scores| choose(scores, self.used))
             .collect();
 
-        let mut sum = vec![0f32; rows * hidden];
+        // On the processor rows are added where they lie; on a device they stay there.
+        let mut sum = vec![0f32; if device.is_cpu() { rows * hidden } else { 0 }];
+        let mut sum_there = match device.is_cpu() {
+            true => None,
+            false => Some(x.zeros_like()?),
+        };
         for (index, expert) in self.experts.iter().enumerate() {
             let served: Vec<(u32, f32)> = (0u32..)
                 .zip(&chosen)
@@ -41,8 +47,15 @@ impl Moe {
                 continue;
             }
             let indices: Vec<u32> = served.iter().map(|(row, _)| *row).collect();
-            let indices = Tensor::from_vec(indices, served.len(), &Device::Cpu)?;
+            let indices = Tensor::from_vec(indices, served.len(), device)?;
             let returned = expert.forward(&x.index_select(&indices, 0)?, None, None)?; // [served, hidden]
+            if let Some(there) = sum_there {
+                let weights: Vec<f32> = served.iter().map(|(_, weight)| *weight).collect();
+                let weights = Tensor::from_vec(weights, (served.len(), 1), device)?;
+                let weighed = returned.broadcast_mul(&weights)?;
+                sum_there = Some(there.index_add(&indices, &weighed, 0)?);
+                continue;
+            }
             let returned: Vec<f32> = returned.flatten_all()?.to_vec1()?;
             for ((row, weight), values) in served.iter().zip(returned.chunks_exact(hidden)) {
                 let row = *row as usize * hidden;
@@ -51,7 +64,10 @@ impl Moe {
                 }
             }
         }
-        Tensor::from_vec(sum, (rows, hidden), &Device::Cpu)
+        match sum_there {
+            Some(there) => Ok(there),
+            None => Tensor::from_vec(sum, (rows, hidden), device),
+        }
     }
 }
 

@@ -59,8 +59,8 @@ impl Frequencies {
         }
     }
 
-    /// Cosine and sine for one position a row.
-    pub(super) fn rotation(&self, positions: &[usize]) -> Result<Rotation> {
+    /// Cosine and sine for one position a row, on the device where the rows are.
+    pub(super) fn rotation(&self, positions: &[usize], device: &Device) -> Result<Rotation> {
         let length = positions.len() * self.turns.len();
         let (mut cos, mut sin) = (Vec::with_capacity(length), Vec::with_capacity(length));
         for position in positions {
@@ -72,8 +72,8 @@ impl Frequencies {
         }
         let shape = (positions.len(), self.turns.len());
         Ok(Rotation {
-            cos: Tensor::from_vec(cos, shape, &Device::Cpu)?,
-            sin: Tensor::from_vec(sin, shape, &Device::Cpu)?,
+            cos: Tensor::from_vec(cos, shape, device)?,
+            sin: Tensor::from_vec(sin, shape, device)?,
         })
     }
 }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_row_is_turned_by_its_own_position() {
         let frequencies = Frequencies::new(&rope(Scaling::None), None, Some(2.0));
-        let rows = frequencies.rotation(&[7, 0]).unwrap();
+        let rows = frequencies.rotation(&[7, 0], &Device::Cpu).unwrap();
         let cos: Vec<Vec<f32>> = rows.cos.to_vec2().unwrap();
         let sin: Vec<Vec<f32>> = rows.sin.to_vec2().unwrap();
         assert_eq!(cos[0][0], (7f64.cos() * 2.0) as f32);

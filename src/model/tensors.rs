@@ -1,12 +1,14 @@
-//! Reads tensors of a model file by name and shape, and keeps count of what was read.
+//! Reads tensors of a model file by name and shape to where they are to lie, and keeps count of what was read.
 //!
 //! A tensor that is absent or of another shape is an error that names it, and so is one that nothing asked for: a part
 //! of a model that the decoder leaves out would change its answers in silence.
 
 use super::ModelError;
+use super::placement::Placement;
 use crate::weights::layouts::{Layouts, Part};
 use crate::weights::{Store, TensorView};
-use assize_kernels::{Matrix, Quant};
+use assize_kernels::bridge::Weight;
+use assize_kernels::{KernelError, Matrix, Quant};
 use candle_core::{DType, Device, Tensor};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -16,22 +18,23 @@ use std::sync::Arc;
 /// The tensors of a file, while a decoder is made of them.
 pub(super) struct Tensors<'a> {
     store: &'a Store,
+    placement: &'a Placement,
     /// Matrices that were packed at an earlier start.
     layouts: Option<&'a Layouts>,
     read: RefCell<HashSet<String>>,
     progress: Option<&'a dyn Fn(u64, u64)>,
     done: Cell<u64>,
     total: u64,
-    /// Bytes that the packed matrices hold.
-    packed: Cell<usize>,
-    /// All matrices, and how many of them had to be packed.
+    /// Bytes that the matrices hold where they lie.
+    held: Cell<usize>,
+    /// All packed matrices, and how many of them had to be packed.
     made: RefCell<Vec<Part>>,
     fresh: Cell<usize>,
 }
 
 /// What came of the reading.
 pub(super) struct Read {
-    /// Bytes that the packed weights hold.
+    /// Bytes that the weights hold where they lie.
     pub(super) bytes: usize,
     /// All matrices, in the order of their making.
     pub(super) parts: Vec<Part>,
@@ -43,6 +46,7 @@ impl<'a> Tensors<'a> {
     /// Nothing is read yet. `progress` is told the bytes read and the bytes in all.
     pub(super) fn new(
         store: &'a Store,
+        placement: &'a Placement,
         layouts: Option<&'a Layouts>,
         progress: Option<&'a dyn Fn(u64, u64)>,
     ) -> Self {
@@ -52,12 +56,13 @@ impl<'a> Tensors<'a> {
             .sum();
         Tensors {
             store,
+            placement,
             layouts,
             read: RefCell::default(),
             progress,
             done: Cell::new(0),
             total,
-            packed: Cell::new(0),
+            held: Cell::new(0),
             made: RefCell::default(),
             fresh: Cell::new(0),
         }
@@ -68,8 +73,8 @@ impl<'a> Tensors<'a> {
         self.store.tensor(name).is_some()
     }
 
-    /// A matrix `[out, in]`, packed for the kernels.
-    pub(super) fn matrix(&self, name: &str, shape: [usize; 2]) -> Result<Arc<Matrix>, ModelError> {
+    /// A matrix `[out, in]`.
+    pub(super) fn matrix(&self, name: &str, shape: [usize; 2]) -> Result<Weight, ModelError> {
         self.rows(name, &shape, 0..shape[0])
     }
 
@@ -80,7 +85,7 @@ impl<'a> Tensors<'a> {
         name: &str,
         shape: &[usize],
         rows: Range<usize>,
-    ) -> Result<Arc<Matrix>, ModelError> {
+    ) -> Result<Weight, ModelError> {
         let view = self.view(name, shape)?;
         let input = shape.last().copied().unwrap_or(0);
         let refused = |reason: String| ModelError::Matrix {
@@ -102,29 +107,52 @@ impl<'a> Tensors<'a> {
                     view.bytes.len()
                 ))
             })?;
-        let found = (self.layouts)
-            .and_then(|layouts| layouts.find(name, rows.start, view.quant, rows.len(), input));
+        let weight = match self.placement {
+            Placement::Processor => {
+                let packed = self.packed(name, view.quant, rows.clone(), input, bytes);
+                packed.map_err(|error| refused(error.to_string()))?
+            }
+            Placement::Device { device, plan } => {
+                let (shape, form) = ([rows.len(), input], plan.form(name));
+                Weight::on_device(shape, view.quant, bytes, device, form)
+                    .map_err(|error| refused(error.to_string()))?
+            }
+        };
+        self.held.set(self.held.get() + weight.memory());
+        self.advance(bytes.len());
+        if rows.end == shape[..shape.len() - 1].iter().product::<usize>() {
+            // The last rows are where they are to lie: the file's own bytes need not stay in memory beside them.
+            self.store.forget(name);
+        }
+        Ok(weight)
+    }
+
+    /// Rows of a tensor, packed for the kernels: as they were at an earlier start, where that is kept.
+    fn packed(
+        &self,
+        name: &str,
+        quant: Quant,
+        rows: Range<usize>,
+        input: usize,
+        bytes: &[u8],
+    ) -> Result<Weight, KernelError> {
+        let (first, count) = (rows.start, rows.len());
+        let found =
+            (self.layouts).and_then(|layouts| layouts.find(name, first, quant, count, input));
         let matrix = match found {
             Some(matrix) => matrix,
             None => {
                 self.fresh.set(self.fresh.get() + 1);
-                Matrix::new(view.quant, rows.len(), input, bytes)
-                    .map_err(|error| refused(error.to_string()))?
+                Matrix::new(quant, count, input, bytes)?
             }
         };
         let matrix = Arc::new(matrix);
         self.made.borrow_mut().push(Part {
             name: name.to_owned(),
-            first: rows.start,
+            first,
             matrix: matrix.clone(),
         });
-        self.packed.set(self.packed.get() + matrix.memory());
-        self.advance(bytes.len());
-        if rows.end == shape[..shape.len() - 1].iter().product::<usize>() {
-            // The last rows are packed: the file's own bytes need not stay in memory beside them.
-            self.store.forget(name);
-        }
-        Ok(matrix)
+        Ok(Weight::Packed(matrix))
     }
 
     /// A vector `[length]` as `f32`.
@@ -142,9 +170,11 @@ impl<'a> Tensors<'a> {
             }
         };
         let vector = Tensor::from_raw_buffer(view.bytes, dtype, &[length], &Device::Cpu)?;
-        self.packed.set(self.packed.get() + 4 * length);
+        self.held.set(self.held.get() + 4 * length);
         self.advance(view.bytes.len());
-        Ok(vector.to_dtype(DType::F32)?)
+        Ok(vector
+            .to_dtype(DType::F32)?
+            .to_device(self.placement.device())?)
     }
 
     /// A vector, where the file has it.
@@ -169,7 +199,7 @@ impl<'a> Tensors<'a> {
                 name: name.chars().take(128).collect(),
             }),
             None => Ok(Read {
-                bytes: self.packed.get(),
+                bytes: self.held.get(),
                 parts: self.made.take(),
                 fresh: self.fresh.get(),
             }),

@@ -2,16 +2,20 @@
 //!
 //! Opens the file once: tokenizer and template first, so that what can be refused is refused before weights are read.
 
+use super::devices::Place;
+use super::fit::{Fit, Wish, fit};
 use super::settings::{cache_share, free_memory};
 use crate::constrain::ConstrainError;
 use crate::engine::frontend::ModelFrontend;
 use crate::engine::{Engine, EngineSettings};
+use crate::model::ModelError;
 use crate::model::batch::PAGE;
 use crate::model::cache::{KvType, page_bytes};
 use crate::model::config::Config;
-use crate::model::decoder::{Decoder, LoadOptions};
+use crate::model::decoder::{Decoder, LoadOptions, Packing};
+use crate::model::placement::{Placement, Plan};
 use crate::tokenizer::{ChatTemplate, Tokenizer, TokenizerError};
-use crate::weights::layouts::{LayoutError, Layouts, Place, Unwritten};
+use crate::weights::layouts::{self, LayoutError, Layouts, Unwritten};
 use crate::weights::{Store, TensorView};
 use anyhow::{Context as _, Result, bail};
 use assize_kernels::{Matrix, Precision};
@@ -34,6 +38,8 @@ pub struct JudgeSettings {
     pub prefix_cache: bool,
     /// Memory for the KV cache in bytes; a share of what is free where absent.
     pub cache_bytes: Option<u64>,
+    /// How weights lie on a device; decided from memory and batch size where absent.
+    pub plan: Option<Plan>,
     /// Longest sequence in tokens; see [`LoadOptions`].
     pub context: Option<usize>,
     /// Whether answers will be held to grammars: their tables are made beside the loading then, else when the first grammar comes.
@@ -49,6 +55,7 @@ impl Default for JudgeSettings {
             prefill_chunk: 512,
             prefix_cache: true,
             cache_bytes: None,
+            plan: None,
             context: None,
             grammars: true,
         }
@@ -78,6 +85,8 @@ pub struct Memory {
     pub cache: u64,
     /// The cache's pages, of [`PAGE`] tokens.
     pub pages: usize,
+    /// How the weights lie, where they lie on a device.
+    pub plan: Option<Plan>,
 }
 
 impl Memory {
@@ -94,13 +103,17 @@ pub struct ModelFile {
     tokenizer: Arc<Tokenizer>,
     template: Option<ChatTemplate>,
     /// Where packed weights are kept, if they are.
-    place: Option<Place>,
+    kept: Option<layouts::Place>,
+    /// Where it is to compute.
+    place: Place,
 }
 
 /// An engine and what it holds.
 pub struct Loaded {
     /// Answers asks.
     pub engine: Engine,
+    /// The engines of all other devices.
+    pub others: Vec<Engine>,
     /// Bytes of the weights in memory.
     pub weight_bytes: usize,
     /// Whether no weight had to be packed.
@@ -136,14 +149,26 @@ impl ModelFile {
             config,
             tokenizer,
             template,
-            place: None,
+            kept: None,
+            place: Place::default(),
         })
     }
 
     /// Has packed weights mapped from `place` where they are there, and handed back by [`ModelFile::load`] to be written there where they are not.
-    pub fn keep_packed(mut self, place: Option<Place>) -> ModelFile {
+    pub fn keep_packed(mut self, place: Option<layouts::Place>) -> ModelFile {
+        self.kept = place;
+        self
+    }
+
+    /// Has it compute there: on the processor, or on each of some devices.
+    pub fn compute_on(mut self, place: Place) -> ModelFile {
         self.place = place;
         self
+    }
+
+    /// Where it is to compute.
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// sha256 of the tokenizer in hex.
@@ -178,17 +203,20 @@ impl ModelFile {
                 "exact verdicts can't come of keys and values in {name}\nhint: leave out one of the two settings"
             );
         }
+        // More than twice what a full batch of the longest sequences holds would never be used well.
+        let longest = self.config.context.div_ceil(PAGE);
+        let most = longest
+            .saturating_mul(settings.max_batch.max(1))
+            .saturating_mul(2);
+        if let Some(free) = self.place.there.iter().map(|there| there.free).min() {
+            return Ok(self.fit(settings, free, most)?);
+        }
         let page = page_bytes(&self.config, settings.kv_type()).max(1) as u64;
         let free = free_memory();
         let weights = self.packed_bytes();
         // Where the system does not tell what is free, a gibibyte is a guess that hurts nobody.
         let default = || free.map_or(1 << 30, |free| cache_share(free.saturating_sub(weights)));
         let budget = settings.cache_bytes.unwrap_or_else(default);
-        // More than twice what a full batch of the longest sequences holds would never be used well.
-        let longest = self.config.context.div_ceil(PAGE);
-        let most = longest
-            .saturating_mul(settings.max_batch.max(1))
-            .saturating_mul(2);
         let pages = usize::try_from(budget / page)
             .unwrap_or(usize::MAX)
             .min(most);
@@ -199,7 +227,38 @@ impl ModelFile {
             );
         }
         let cache = pages as u64 * page;
-        Ok(Memory { free, cache, pages })
+        Ok(Memory {
+            free,
+            cache,
+            pages,
+            plan: None,
+        })
+    }
+
+    /// The same for a device with so much free memory.
+    fn fit(&self, settings: &JudgeSettings, free: u64, most_pages: usize) -> Result<Memory> {
+        if settings.exact || settings.kv_type.is_some() {
+            bail!(
+                "a device computes with weights and cache of its own types\nhint: leave out --exact and --kv-type, or give --device cpu"
+            );
+        }
+        let wish = Wish {
+            free,
+            plan: settings.plan,
+            sequences: settings.max_batch,
+            rows: rows_there(settings),
+            cache: settings.cache_bytes,
+            most_pages,
+        };
+        let Fit {
+            plan, cache, pages, ..
+        } = fit(&self.store, &self.config, &wish)?;
+        Ok(Memory {
+            free: Some(free),
+            cache,
+            pages,
+            plan: Some(plan),
+        })
     }
 
     /// The model's file, or the first of several.
@@ -215,7 +274,7 @@ impl ModelFile {
         self.store.byte_len()
     }
 
-    /// Reads the weights and sets up the engine. `progress` is told the bytes read and the bytes in all.
+    /// Reads the weights and sets up the engine, and one more for each further device. `progress` is told the bytes read and the bytes in all.
     ///
     /// # Errors
     /// The typed error of model or constraint.
@@ -232,52 +291,102 @@ impl ModelFile {
             context: settings.context,
             progress,
         };
+        let ModelFile {
+            store,
+            tokenizer,
+            template,
+            kept,
+            place,
+            ..
+        } = self;
         // The vocabulary's tables are made while the weights are packed.
-        let (decoder, frontend) = std::thread::scope(|scope| {
+        let (decoders, frontend) = std::thread::scope(|scope| {
             let frontend = || {
-                let frontend = timed("the vocabulary", || {
-                    ModelFrontend::new(self.tokenizer, self.template)
-                })?;
+                let frontend = timed("the vocabulary", || ModelFrontend::new(tokenizer, template))?;
                 if settings.grammars {
                     timed("grammar tables", || frontend.prepare())?;
                 }
                 Ok::<_, ConstrainError>(frontend)
             };
             let frontend = scope.spawn(frontend);
-            let layouts = timed("mapping packed weights", || {
-                self.place.as_ref().and_then(layouts)
-            });
-            let decoder = timed("the decoder", || {
-                Decoder::load_with(&self.store, layouts.as_ref(), &options)
-            });
-            (decoder, frontend.join())
+            let decoders = match (place.there.as_slice(), memory.plan) {
+                ([_, ..], Some(plan)) => timed("the decoders", || {
+                    load_there(&store, &place, plan, &options)
+                }),
+                _ => {
+                    let layouts =
+                        timed("mapping packed weights", || kept.as_ref().and_then(layouts));
+                    timed("the decoder", || {
+                        let loaded = Decoder::load_with(&store, layouts.as_ref(), &options);
+                        loaded.map(|(decoder, packing)| (vec![decoder], Some(packing)))
+                    })
+                }
+            };
+            (decoders, frontend.join())
         });
-        let (decoder, packing) = decoder?;
-        let mapped = packing.fresh == 0;
-        let unwritten = self.place.filter(|_| !mapped).map(|place| Unwritten {
-            place,
-            parts: packing.parts,
-        });
+        let (decoders, packing) = decoders?;
+        let mapped = packing.as_ref().is_some_and(|packing| packing.fresh == 0);
+        let unwritten = match (kept, packing) {
+            (Some(place), Some(packing)) if !mapped => Some(Unwritten {
+                place,
+                parts: packing.parts,
+            }),
+            _ => None,
+        };
         let frontend = match frontend {
             Ok(frontend) => frontend.context("constraints")?,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        let weight_bytes = decoder.weight_bytes();
+        let frontend = Arc::new(frontend);
+        let weight_bytes = decoders.iter().map(Decoder::weight_bytes).sum();
         let engine_settings = EngineSettings {
             max_batch: settings.max_batch,
-            max_batch_tokens: EngineSettings::default()
-                .max_batch_tokens
-                .max(settings.max_batch),
+            max_batch_tokens: match memory.plan {
+                Some(_) => rows_there(settings),
+                None => EngineSettings::default()
+                    .max_batch_tokens
+                    .max(settings.max_batch),
+            },
             prefill_chunk: settings.prefill_chunk,
             prefix_cache: settings.prefix_cache,
         };
+        let mut engines = decoders.into_iter().map(|decoder| {
+            let frontend = Box::new(frontend.clone());
+            Engine::new(Box::new(decoder), frontend, engine_settings)
+        });
+        let Some(engine) = engines.next() else {
+            bail!("no decoder was loaded");
+        };
         Ok(Loaded {
-            engine: Engine::new(Box::new(decoder), Box::new(frontend), engine_settings),
+            engine,
+            others: engines.collect(),
             weight_bytes,
             mapped,
             unwritten,
         })
     }
+}
+
+/// A decoder on each device.
+fn load_there(
+    store: &Store,
+    place: &Place,
+    plan: Plan,
+    options: &LoadOptions<'_>,
+) -> Result<(Vec<Decoder>, Option<Packing>), ModelError> {
+    let decoders = place.there.iter().map(|there| {
+        let placement = Placement::Device {
+            device: there.device.clone(),
+            plan,
+        };
+        Decoder::load_onto(store, &placement, options)
+    });
+    Ok((decoders.collect::<Result<_, _>>()?, None))
+}
+
+/// Rows of a pass on a device, which is slow where it has few.
+pub(super) fn rows_there(settings: &JudgeSettings) -> usize {
+    settings.max_batch.max(2048)
 }
 
 /// Tells those who ask for it (`-vv`) how long a part of the start takes.
@@ -290,7 +399,7 @@ fn timed<T>(what: &str, part: impl FnOnce() -> T) -> T {
 }
 
 /// The packed weights that are there; without them they are packed, and why is worth no more than a line for who asks.
-fn layouts(place: &Place) -> Option<Layouts> {
+fn layouts(place: &layouts::Place) -> Option<Layouts> {
     match Layouts::open(place) {
         Ok(layouts) => Some(layouts),
         Err(reason @ LayoutError::Absent { .. }) => {

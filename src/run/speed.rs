@@ -1,12 +1,15 @@
 //! The plain speed of a model: prefill of one prompt and decoding in batches, on random tokens, without engine, grammar or
 //! sampling; and what a pass asks of the machine at least, so that a speed can be held against a limit.
 
-use super::judges::JudgeSettings;
+use super::devices::Place;
+use super::fit::{Wish, fit};
+use super::judges::{JudgeSettings, rows_there};
 use super::settings::free_memory;
 use crate::model::batch::{Batch, Forward, ForwardError, PAGE, PageId, Span};
 use crate::model::cache::page_bytes;
 use crate::model::config::Config;
 use crate::model::decoder::{Decoder, LoadOptions};
+use crate::model::placement::{Placement, Plan};
 use crate::weights::Store;
 use anyhow::Result;
 use std::ops::Range;
@@ -170,7 +173,7 @@ pub struct Cost {
     pub weights: u64,
     /// Weights that a row meets whose logits are wanted.
     pub head: u64,
-    /// Bytes of both in the file: what a row that is decoded alone must read.
+    /// Bytes of both, as they lie: what a row that is decoded alone must read.
     pub bytes: u64,
 }
 
@@ -214,11 +217,26 @@ impl Cost {
     }
 }
 
+/// A model that is open for tests.
+pub struct Opened {
+    /// It.
+    pub model: Decoder,
+    /// What its products ask of the machine.
+    pub cost: Cost,
+    /// How its weights lie, where they lie on a device.
+    pub plan: Option<Plan>,
+}
+
 /// Opens a model for some tests, with no larger a cache than they need. The file needs no tokenizer.
 ///
 /// # Errors
 /// The typed error of weights or model.
-pub fn open(path: &Path, settings: &JudgeSettings, tests: &[Test]) -> Result<(Decoder, Cost)> {
+pub fn open(
+    path: &Path,
+    settings: &JudgeSettings,
+    tests: &[Test],
+    place: &Place,
+) -> Result<Opened> {
     let store = Store::open(path)?;
     let config = Config::from_metadata(store.metadata())?;
     let longest = tests.iter().map(|test| test.longest()).max().unwrap_or(0);
@@ -227,12 +245,35 @@ pub fn open(path: &Path, settings: &JudgeSettings, tests: &[Test]) -> Result<(De
         return Err(TooLarge::Sequence { longest, context }.into());
     }
     let pages = tests.iter().map(|test| test.pages()).max().unwrap_or(1);
-    let needed = pages as u64 * page_bytes(&config, settings.kv_type()) as u64;
-    if let Some(free) = free_memory().filter(|free| needed > *free) {
-        return Err(TooLarge::Cache { needed, free }.into());
-    }
     let experts = config.experts.as_ref();
-    let cost = Cost::of(&store, experts.map(|experts| (experts.used, experts.count)));
+    let mut cost = Cost::of(&store, experts.map(|experts| (experts.used, experts.count)));
+    let batch = tests.iter().map(|test| match test {
+        Test::Prefill { .. } => 1,
+        Test::Decode { batch, .. } => *batch,
+    });
+    let settings = &JudgeSettings {
+        max_batch: batch.max().unwrap_or(1),
+        ..*settings
+    };
+    let (model, plan) = open_for(path, settings, pages, place)?;
+    if let Some(Plan::Dense | Plan::Half) = plan {
+        cost.bytes = 2 * (cost.weights + cost.head);
+    }
+    Ok(Opened { model, cost, plan })
+}
+
+/// Opens a model with so many pages, on the processor or on the first device of the place.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_for(
+    path: &Path,
+    settings: &JudgeSettings,
+    pages: usize,
+    place: &Place,
+) -> Result<(Decoder, Option<Plan>)> {
+    let store = Store::open(path)?;
+    let config = Config::from_metadata(store.metadata())?;
     let options = LoadOptions {
         precision: settings.precision(),
         cache: settings.kv_type(),
@@ -240,7 +281,33 @@ pub fn open(path: &Path, settings: &JudgeSettings, tests: &[Test]) -> Result<(De
         context: settings.context,
         progress: None,
     };
-    Ok((Decoder::load(&store, &options)?, cost))
+    if let Some(there) = place.there.first() {
+        let wish = Wish {
+            free: there.free,
+            plan: settings.plan,
+            sequences: settings.max_batch,
+            rows: rows_there(settings),
+            cache: None,
+            most_pages: pages,
+        };
+        let fit = fit(&store, &config, &wish)?;
+        if fit.pages < pages {
+            let each = fit.cache / fit.pages.max(1) as u64;
+            let (needed, free) = (each * pages as u64, fit.cache);
+            return Err(TooLarge::Cache { needed, free }.into());
+        }
+        let placement = Placement::Device {
+            device: there.device.clone(),
+            plan: fit.plan,
+        };
+        let decoder = Decoder::load_onto(&store, &placement, &options)?;
+        return Ok((decoder, Some(fit.plan)));
+    }
+    let needed = pages as u64 * page_bytes(&config, settings.kv_type()) as u64;
+    if let Some(free) = free_memory().filter(|free| needed > *free) {
+        return Err(TooLarge::Cache { needed, free }.into());
+    }
+    Ok((Decoder::load(&store, &options)?, None))
 }
 
 /// Whether the tensor belongs to one expert of several, or to a stack of them.

@@ -1,19 +1,30 @@
-//! The kernels over candle tensors: the only part of the crate that sees candle. CPU tensors; another device is a clear error.
+//! The kernels over candle tensors: with the kernels of devices, the only part of the crate that sees candle.
 //!
-//! Inputs may be any contiguous view; a result is a fresh contiguous tensor. Errors of the kernels come wrapped, with their text.
+//! Each function goes where its tensors are: on the processor to the kernels of this crate, else to those of the device (`device`). Inputs may be
+//! any contiguous view; a result is a fresh contiguous tensor. Errors of the kernels come wrapped, with their text.
 
+#[cfg(feature = "cuda")]
+mod dense;
+mod device;
 mod pages;
+mod pass;
+pub mod plain;
 mod products;
+mod twin;
+mod weight;
 
+pub use device::open_card;
 pub use pages::{page_bytes, read_page, write_page};
+pub use pass::Pass;
 pub use products::{Linear, Norm, linear, linear_into, linear_many, mlp};
+pub use weight::{Form, Weight};
 
 use crate::attention::Sizes;
 use crate::cache::{self, Cache, CacheMut, Part};
 use crate::profile::{Phase, span};
 use crate::rows::{self, Heads};
-use crate::scalar::attention::Scoring;
-use crate::{Activation, CacheType, KernelError, Matrix, PAGE, RopeStyle, Span, isa};
+pub use crate::scalar::attention::Scoring;
+use crate::{Activation, CacheType, KernelError, PAGE, RopeStyle, isa};
 use candle_core::{
     CpuStorage, DType, Device, Error, InplaceOp1, Layout, Result, Storage, StorageRef, Tensor,
 };
@@ -21,8 +32,11 @@ use half::f16;
 use half::vec::HalfBitsVecExt;
 
 /// Rows `ids` of the weights, dequantized exactly: `[ids, inputs]` in f32.
-pub fn embed(ids: &[u32], w: &Matrix) -> Result<Tensor> {
+pub fn embed(ids: &[u32], w: &Weight) -> Result<Tensor> {
     let _span = span(Phase::Rows);
+    let Weight::Packed(w) = w else {
+        return device::embed(ids, w);
+    };
     let mut out = vec![0f32; ids.len() * w.inputs()];
     for (id, out) in ids.iter().zip(out.chunks_exact_mut(w.inputs().max(1))) {
         w.row(*id as usize, out).map_err(Error::wrap)?;
@@ -40,6 +54,9 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
             weight.dims()
         );
     }
+    if !x.device().is_cpu() {
+        return device::rms_norm(x, weight, eps, DType::F32);
+    }
     let (x_guard, weight) = (Guard::new(x)?, Guard::new(weight)?);
     let mut out = vec![0f32; x.elem_count()];
     rows::rms_norm(isa(), x_guard.floats()?, weight.floats()?, eps, &mut out)
@@ -50,6 +67,9 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
 /// Rotary embedding of `x`, `[T, heads, dim]`, by the angles of each row: `cos` and `sin` are `[T, r / 2]`; dimensions from `r` on stay.
 pub fn rope(x: &Tensor, cos: &Tensor, sin: &Tensor, style: RopeStyle) -> Result<Tensor> {
     let _span = span(Phase::Rows);
+    if !x.device().is_cpu() {
+        return device::rope(x, cos, sin, style);
+    }
     let (rows, heads, dim) = x.dims3()?;
     let (_, pairs) = cos.dims2()?;
     let (x_guard, cos, sin) = (Guard::new(x)?, Guard::new(cos)?, Guard::new(sin)?);
@@ -76,6 +96,9 @@ pub fn rope(x: &Tensor, cos: &Tensor, sin: &Tensor, style: RopeStyle) -> Result<
 /// `activation(gate) * up`, both of one shape, in f32.
 pub fn gated(gate: &Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
     same_shape("gated", gate, up)?;
+    if !gate.device().is_cpu() {
+        return device::gated(gate, up, activation, DType::F32);
+    }
     let (gate_guard, up) = (Guard::new(gate)?, Guard::new(up)?);
     let mut out = vec![0f32; gate.elem_count()];
     rows::gated(
@@ -100,6 +123,9 @@ pub fn soft_cap_in_place(x: &mut [f32], cap: f32) -> Result<()> {
 pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let _span = span(Phase::Rows);
     same_shape("add", a, b)?;
+    if !a.device().is_cpu() {
+        return device::add(a, b);
+    }
     let (a_guard, b) = (Guard::new(a)?, Guard::new(b)?);
     let mut out = vec![0f32; a.elem_count()];
     rows::add(isa(), a_guard.floats()?, b.floats()?, &mut out).map_err(Error::wrap)?;
@@ -107,8 +133,19 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 /// The keys or the values of so many pages, heads and dimensions, all zeros. In f32 and f16 keys are `[pages, heads, dim, PAGE]` and values
-/// `[pages, heads, PAGE, dim]`; in 8 bits both are `[pages, heads, words]` of u32.
-pub fn new_cache(kind: CacheType, part: Part, [pages, heads, dim]: [usize; 3]) -> Result<Tensor> {
+/// `[pages, heads, PAGE, dim]`; in 8 bits both are `[pages, heads, words]` of u32, and in bf16, which is for devices, both lie as values do.
+pub fn new_cache(
+    kind: CacheType,
+    part: Part,
+    [pages, heads, dim]: [usize; 3],
+    device: &Device,
+) -> Result<Tensor> {
+    if kind == CacheType::Bf16 {
+        return Tensor::zeros((pages, heads, PAGE, dim), DType::BF16, device);
+    }
+    if !device.is_cpu() {
+        candle_core::bail!("keys and values lie in bf16 on a device");
+    }
     let shape = match part {
         Part::Keys => [pages, heads, dim, PAGE],
         Part::Values => [pages, heads, PAGE, dim],
@@ -127,7 +164,22 @@ pub fn new_cache(kind: CacheType, part: Part, [pages, heads, dim]: [usize; 3]) -
             let shape = [pages, heads, words];
             Tensor::from_vec(vec![0u32; shape.iter().product()], &shape, &Device::Cpu)
         }
+        CacheType::Bf16 => candle_core::bail!("made above"),
     }
+}
+
+/// Writes the new keys and values of a pass's rows, `[T, heads, dim]` in f32 each, to their slots of the two caches, in place.
+pub fn write_both(
+    [keys, values]: [&Tensor; 2],
+    [new_keys, new_values]: [&Tensor; 2],
+    pass: &Pass,
+) -> Result<()> {
+    if keys.dtype() == DType::BF16 {
+        let _span = span(Phase::Attention);
+        return device::write([keys, values], [new_keys, new_values], pass);
+    }
+    write_rows(keys, Part::Keys, new_keys, &pass.slots)?;
+    write_rows(values, Part::Values, new_values, &pass.slots)
 }
 
 /// Writes row `i` of `rows`, `[T, heads, dim]` in f32, to slot `slots[i]` (`page * PAGE + offset`) of a [`new_cache`], in place, rounded to
@@ -183,6 +235,9 @@ pub fn copy_page(cache: &Tensor, from: u32, to: u32) -> Result<()> {
             }));
         }
     }
+    if !cache.device().is_cpu() {
+        return device::copy_page(cache, from, to);
+    }
     cache.inplace_op1(&CopyPage {
         from: from as usize,
         to: to as usize,
@@ -190,18 +245,20 @@ pub fn copy_page(cache: &Tensor, from: u32, to: u32) -> Result<()> {
     })
 }
 
-/// Attention of `q`, `[T, heads, dim]` in f32, over keys `k` and values `v` that are each a [`new_cache`]: `[T, heads * dim]`. A row at position `p` of its span sees positions `0..=p`, or, with a window `w`, those above `p - w`. Rows outside
-/// all spans are zero.
+/// Attention of `q`, `[R, heads, dim]` in f32, over keys and values that are each a [`new_cache`]: `[R, heads * dim]` in the type `out`, which on the
+/// processor is f32. A row at position `p` of its span sees positions `0..=p`, or, with a window `w`, those above `p - w`. Rows outside all spans
+/// are zero.
 pub fn attention(
     q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    spans: &[Span],
-    scale: f32,
-    window: Option<usize>,
-    soft_cap: Option<f32>,
+    [k, v]: [&Tensor; 2],
+    pass: &Pass,
+    scoring: Scoring,
+    out: DType,
 ) -> Result<Tensor> {
     let _span = span(Phase::Attention);
+    if k.dtype() == DType::BF16 {
+        return device::attention(q, [k, v], pass, scoring, out);
+    }
     let (rows, heads, dim) = q.dims3()?;
     let kv_heads = k.dim(1)?;
     let pages = pages_of(k, Part::Keys, [kv_heads, dim])?;
@@ -217,22 +274,24 @@ pub fn attention(
         dim,
         pages,
     };
-    let scoring = Scoring {
-        scale,
-        window,
-        soft_cap,
-    };
     crate::attention(
         isa(),
         q_guard.floats()?,
         [k.cache()?, v.cache()?],
         sizes,
-        spans,
+        &pass.spans,
         scoring,
         &mut out,
     )
     .map_err(Error::wrap)?;
     Tensor::from_vec(out, (rows, heads * dim), &Device::Cpu)
+}
+
+/// The product of the one layer that was asked for.
+fn only(all: Vec<Tensor>) -> Result<Tensor> {
+    all.into_iter()
+        .next()
+        .ok_or_else(|| Error::Msg("a product is missing".to_string()))
 }
 
 /// Read access to a contiguous CPU tensor, for as long as it lives.
@@ -343,6 +402,7 @@ impl InplaceOp1 for CopyPage {
             CpuStorage::F32(all) => all[start..end].copy_within(source, target),
             CpuStorage::F16(all) => all[start..end].copy_within(source, target),
             CpuStorage::U32(all) => all[start..end].copy_within(source, target),
+            CpuStorage::BF16(all) => all[start..end].copy_within(source, target),
             other => return Err(unexpected(other)),
         }
         Ok(())

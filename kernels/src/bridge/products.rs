@@ -1,6 +1,7 @@
-//! Products of tensors with packed weights, and what is fused with them: a norm before, a bias, a residual and a gated unit after.
+//! Products of tensors with weights, and what is fused with them: a norm before, a bias, a residual and a gated unit after. Packed weights are
+//! multiplied here; for weights on a device, `device` does the same.
 
-use super::{Guard, gated};
+use super::{Guard, Weight, device, gated, only, soft_cap_in_place};
 use crate::profile::{Phase, span};
 use crate::{Activation, Activations, KernelError, Matrix, Precision, Product, isa, rows};
 use candle_core::{Device, Error, Result, Tensor};
@@ -9,9 +10,32 @@ use candle_core::{Device, Error, Result, Tensor};
 #[derive(Clone, Copy)]
 pub struct Linear<'a> {
     /// The weights.
-    pub weight: &'a Matrix,
+    pub weight: &'a Weight,
     /// `[outputs]`, in f32.
     pub bias: Option<&'a Tensor>,
+}
+
+/// The same where the weights are packed.
+#[derive(Clone, Copy)]
+struct Packed<'a> {
+    weight: &'a Matrix,
+    bias: Option<&'a Tensor>,
+}
+
+impl<'a> Linear<'a> {
+    fn packed(self) -> Result<Packed<'a>> {
+        Ok(Packed {
+            weight: self.weight.packed()?,
+            bias: self.bias,
+        })
+    }
+}
+
+/// Whether these weights are on a device, as all of a model are or none.
+fn on_device(layers: &[Linear<'_>]) -> bool {
+    layers
+        .iter()
+        .any(|layer| !matches!(layer.weight, Weight::Packed(_)))
 }
 
 /// A root-mean-square norm that rows go through on their way to a product.
@@ -32,14 +56,31 @@ pub fn linear(
     residual: Option<&Tensor>,
     precision: Precision,
 ) -> Result<Tensor> {
-    only(products(x, norm, &[layer], residual, precision)?)
+    only(linear_many(x, norm, &[layer], precision, residual)?)
 }
 
-/// As [`linear`], through a norm and without a residual; the result, `[T, outputs]`, takes the place of whatever is in `out`, and its memory.
+/// As [`linear`], through a norm and without a residual; the result, `[T, outputs]`, bent by the `cap` where there is one, takes the place of
+/// whatever is in `out`, and its memory.
 pub fn linear_into(
     x: &Tensor,
     norm: Norm<'_>,
     layer: Linear<'_>,
+    precision: Precision,
+    cap: Option<f32>,
+    out: &mut Vec<f32>,
+) -> Result<()> {
+    if on_device(&[layer]) {
+        let _span = span(Phase::Matmul);
+        return device::head(x, norm, layer, cap, out);
+    }
+    multiply_into(x, norm, layer.packed()?, precision, out)?;
+    cap.map_or(Ok(()), |cap| soft_cap_in_place(out, cap))
+}
+
+fn multiply_into(
+    x: &Tensor,
+    norm: Norm<'_>,
+    layer: Packed<'_>,
     precision: Precision,
     out: &mut Vec<f32>,
 ) -> Result<()> {
@@ -58,14 +99,23 @@ pub fn linear_into(
     })
 }
 
-/// The same `x` times several matrices, the activations being prepared once.
+/// The same `x` times several matrices, the activations being prepared once. The `residual`, of each result's shape, is added last.
 pub fn linear_many(
     x: &Tensor,
     norm: Option<Norm<'_>>,
     layers: &[Linear<'_>],
     precision: Precision,
+    residual: Option<&Tensor>,
 ) -> Result<Vec<Tensor>> {
-    products(x, norm, layers, None, precision)
+    if on_device(layers) {
+        let _span = span(Phase::Matmul);
+        return device::linear_many(x, norm, layers, residual);
+    }
+    let layers: Vec<Packed<'_>> = layers
+        .iter()
+        .map(|layer| layer.packed())
+        .collect::<Result<_>>()?;
+    products(x, norm, &layers, residual, precision)
 }
 
 /// `activation(gate(x)) * up(x)` through `down`, where `x`, `[T, inputs]`, goes through the norm first if there is one: `[T, outputs]`. The
@@ -78,6 +128,11 @@ pub fn mlp(
     residual: Option<&Tensor>,
     precision: Precision,
 ) -> Result<Tensor> {
+    if on_device(&[gate, up, down]) {
+        let _span = span(Phase::Matmul);
+        return device::mlp(x, norm, [gate, up, down], activation, residual);
+    }
+    let [gate, up, down] = [gate.packed()?, up.packed()?, down.packed()?];
     let packed = [gate, up, down]
         .iter()
         .all(|layer| layer.weight.is_packed());
@@ -90,7 +145,7 @@ pub fn mlp(
     {
         let both = products(x, norm, &[gate, up], None, precision)?;
         let inner = gated(&both[0], &both[1], activation)?;
-        return linear(&inner, None, down, residual, precision);
+        return only(products(&inner, None, &[down], residual, precision)?);
     }
     let _span = span(Phase::Matmul);
     let fine = down.weight.is_fine();
@@ -101,27 +156,20 @@ pub fn mlp(
     only(multiply(&inner, rows, &[down], residual)?)
 }
 
-/// The product of the one layer that was asked for.
-fn only(all: Vec<Tensor>) -> Result<Tensor> {
-    all.into_iter()
-        .next()
-        .ok_or_else(|| Error::Msg("a product is missing".to_string()))
-}
-
 fn products(
     x: &Tensor,
     norm: Option<Norm<'_>>,
-    layers: &[Linear<'_>],
+    layers: &[Packed<'_>],
     residual: Option<&Tensor>,
     precision: Precision,
 ) -> Result<Vec<Tensor>> {
     let (rows, _) = x.dims2()?;
-    let fine = |layer: &Linear<'_>| layer.weight.is_fine();
+    let fine = |layer: &Packed<'_>| layer.weight.is_fine();
     if layers.iter().any(fine) && !layers.iter().all(fine) {
         // The activations are prepared for each.
         return layers
             .iter()
-            .map(|layer| linear(x, norm, *layer, residual, precision))
+            .map(|layer| only(products(x, norm, &[*layer], residual, precision)?))
             .collect();
     }
     let _span = span(Phase::Matmul);
@@ -134,7 +182,7 @@ fn products(
 fn with_activations<T>(
     x: &Tensor,
     norm: Option<Norm<'_>>,
-    layers: &[Linear<'_>],
+    layers: &[Packed<'_>],
     precision: Precision,
     work: impl FnOnce(&Activations<'_>) -> std::result::Result<T, KernelError>,
 ) -> Result<T> {
@@ -165,7 +213,7 @@ fn with_activations<T>(
 fn multiply(
     x: &Activations<'_>,
     rows: usize,
-    layers: &[Linear<'_>],
+    layers: &[Packed<'_>],
     residual: Option<&Tensor>,
 ) -> Result<Vec<Tensor>> {
     let biases: Vec<Option<Guard>> = layers
