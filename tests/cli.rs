@@ -97,8 +97,8 @@ fn bad_rubrics_and_inputs_exit_with_2() {
         ],
         2,
         "",
-        "error: --map: \"answr\" is no field of an item; the fields are id, input, context, answer, reference, label, \
-         metadata\n\nhint: for example --map answer=response.text\n",
+        "error: --map: \"answr\" is no field of an item; the fields are id, input, context, answer, answer_b, answers, \
+         reference, trajectory, expected, generator, label, metadata\n\nhint: for example --map answer=response.text\n",
     );
     std::fs::write(path.join("empty.jsonl"), "\n").unwrap();
     check(

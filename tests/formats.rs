@@ -4,7 +4,8 @@ mod script;
 
 use assize::ask::{Ask, Failure};
 use assize::journal::FailureKind;
-use assize::judge::{Details, Mode, Unjudged};
+use assize::judge::contracts::Contract;
+use assize::judge::{Details, Manner, Mode, Unjudged, formats};
 use assize::trace::Item;
 use script::{all, answer, drive, format, judge_with, text, texts};
 
@@ -409,4 +410,22 @@ fn a_failure_of_one_question_is_no_verdict() {
     };
     let (outcome, _) = drive(&format, pair("x", "yy"), &judge);
     assert_eq!(outcome, Err(Unjudged::Asked(Failure::NonFiniteLogits)));
+}
+
+#[test]
+fn what_an_evaluators_form_can_not_hold_is_a_failure_of_its_own() {
+    let binary = "scale = \"binary\"\n[[level]]\nlabel = \"pass\"\ndescription = \"d\"\n[[level]]\nlabel = \"fail\"\ndescription = \"d\"\n";
+    let manner = Manner {
+        contract: Some(Contract::PrometheusV1),
+        ..Manner::default()
+    };
+    let format = formats::of(script::rubric(binary), manner).remove(0);
+    let (outcome, asks) = drive(&format, pair("x", "y"), &|_, _| panic!("a model was asked"));
+    let unjudged = outcome.unwrap_err();
+    assert!(asks.is_empty());
+    assert_eq!(
+        FailureKind::of(&unjudged),
+        Some(FailureKind::Contract),
+        "{unjudged}"
+    );
 }
