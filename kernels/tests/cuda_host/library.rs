@@ -64,7 +64,8 @@ pub struct Shape {
     pub stages: u32,
 }
 
-type Answer = *const c_char;
+/// Null, or what went wrong.
+pub type Answer = *const c_char;
 
 /// Types of the library's functions.
 pub type HostAttend = unsafe extern "C" fn(

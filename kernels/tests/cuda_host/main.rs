@@ -10,4 +10,6 @@ mod common;
 mod attention;
 mod batch;
 mod library;
+mod readout;
+mod rows;
 mod tables;
