@@ -113,6 +113,11 @@ impl Batch {
         self.values[range].fill(POISON);
     }
 
+    /// Keys and values.
+    pub fn caches(&self) -> [&[u16]; 2] {
+        [&self.keys, &self.values]
+    }
+
     /// What each row should be.
     pub fn truth(&self, scoring: Scoring) -> Vec<f64> {
         let (heads, kv_heads, dim) = self.heads;
