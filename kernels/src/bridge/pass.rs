@@ -11,31 +11,28 @@ pub struct Pass {
     #[cfg(feature = "cuda")]
     cuda: Option<crate::cuda::Plan>,
     /// The slots there; nothing where nothing is to be written, since a card has no empty memory.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "metal"))]
     slots_there: Option<candle_core::Tensor>,
 }
 
 impl Pass {
     /// The rows of `spans`, on `device`. Row `i` goes to slot `slots[i]`, `page * PAGE + offset`; there are none where nothing is to be written.
     pub fn new(device: &Device, spans: Vec<Span>, slots: Vec<u32>) -> Result<Pass> {
-        #[cfg(feature = "cuda")]
-        let (cuda, slots_there) = match device {
-            Device::Cuda(_) => {
-                let there = |slots: &[u32]| candle_core::Tensor::new(slots, device);
-                let slots = (!slots.is_empty()).then(|| there(&slots)).transpose()?;
-                (Some(crate::cuda::Plan::new(device, &spans)?), slots)
-            }
-            _ => (None, None),
-        };
-        #[cfg(not(feature = "cuda"))]
+        #[cfg(not(any(feature = "cuda", feature = "metal")))]
         let _ = device;
         Ok(Pass {
+            #[cfg(feature = "cuda")]
+            cuda: match device {
+                Device::Cuda(_) => Some(crate::cuda::Plan::new(device, &spans)?),
+                _ => None,
+            },
+            #[cfg(any(feature = "cuda", feature = "metal"))]
+            slots_there: match device.is_cpu() || slots.is_empty() {
+                true => None,
+                false => Some(candle_core::Tensor::new(slots.as_slice(), device)?),
+            },
             spans,
             slots,
-            #[cfg(feature = "cuda")]
-            cuda,
-            #[cfg(feature = "cuda")]
-            slots_there,
         })
     }
 
@@ -49,7 +46,7 @@ impl Pass {
     }
 
     /// The slots on the device.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "metal"))]
     pub(super) fn slots_there(&self) -> Result<&candle_core::Tensor> {
         match &self.slots_there {
             Some(slots) => Ok(slots),
