@@ -10,11 +10,11 @@
 namespace {
 
 struct Launch {
-    u32 x, y, threads, bytes, falling;
+    u32 x, y, threads, bytes, order;
 };
 
 const char* run(const Launch& launch, const std::function<void()>& work) {
-    return host::launch({launch.x, launch.y, 1}, launch.threads, launch.bytes, launch.falling != 0, work);
+    return host::launch({launch.x, launch.y, 1}, launch.threads, launch.bytes, launch.order, work);
 }
 
 } // namespace

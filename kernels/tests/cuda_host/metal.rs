@@ -28,7 +28,7 @@ type Attend = unsafe extern "C" fn(
     *const Shape,
 ) -> Answer;
 
-fn run(batch: &Batch, spans: &[Span], scoring: Scoring, falling: u32) -> Vec<f32> {
+fn run(batch: &Batch, spans: &[Span], scoring: Scoring, order: u32) -> Vec<f32> {
     let (heads, kv_heads, dim) = batch.heads;
     let (mut rows, mut pages) = (Vec::new(), Vec::new());
     for span in spans {
@@ -47,7 +47,7 @@ fn run(batch: &Batch, spans: &[Span], scoring: Scoring, falling: u32) -> Vec<f32
     };
     let attend: Attend = function("host_metal_attend");
     let launch = Launch {
-        falling,
+        order,
         ..Launch::new(rows.len(), heads, 128, 0)
     };
     let [keys, values] = batch.caches();
@@ -101,7 +101,7 @@ fn attention() {
         let whole = run(&batch, &batch.spans, scoring, 0);
         let off = difference(&batch.truth(scoring), &whole);
         assert!(off < 1e-5, "{heads:?}, {scoring:?}: off by {off:e}");
-        assert_eq!(bits(&run(&batch, &batch.spans, scoring, 1)), bits(&whole));
+        assert_eq!(bits(&run(&batch, &batch.spans, scoring, 3)), bits(&whole));
         let width = heads.0 * heads.2;
         for span in &batch.spans {
             let alone = run(&batch, std::slice::from_ref(span), scoring, 0);

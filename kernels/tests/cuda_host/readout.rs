@@ -9,11 +9,8 @@ use std::ptr::null;
 const NONE: u32 = u32::MAX;
 const NOT_FINITE: u32 = u32::MAX - 1;
 
-fn launches(rows: usize) -> [Launch; 2] {
-    [0, 1].map(|falling| Launch {
-        falling,
-        ..Launch::new(rows, 1, THREADS, REDUCE_BYTES)
-    })
+fn launches(rows: usize) -> [Launch; 4] {
+    Launch::new(rows, 1, THREADS, REDUCE_BYTES).ordered()
 }
 
 #[test]

@@ -13,10 +13,6 @@ fn elements(count: usize) -> Launch {
     Launch::new(element_blocks(count).unwrap() as usize, 1, THREADS, 0)
 }
 
-fn both_ways(launch: Launch) -> [Launch; 2] {
-    [0, 1].map(|falling| Launch { falling, ..launch })
-}
-
 fn rounded(x: &[f32]) -> Vec<u16> {
     x.iter().map(|x| bf16::from_f32(*x).to_bits()).collect()
 }
@@ -46,7 +42,7 @@ fn norms() {
         );
         let (weight, eps) = (random.normals(columns), 1e-5);
         let sum: Vec<f32> = x.iter().zip(&other).map(|(a, b)| a + b).collect();
-        for launch in both_ways(Launch::new(rows, 1, THREADS, REDUCE_BYTES)) {
+        for launch in Launch::new(rows, 1, THREADS, REDUCE_BYTES).ordered() {
             let mut out = vec![f32::NAN; rows * columns];
             let (at, to) = (x.as_ptr(), out.as_mut_ptr().cast());
             // SAFETY: the arguments are those of the kernel, and as large as `rows` and `columns` say.
@@ -162,7 +158,7 @@ fn ropes_and_writes() {
             let neox = u32::from(style == RopeStyle::Neox);
             let [h, d, p] = [heads as u32, dim as u32, pairs as u32];
             let mut out = vec![f32::NAN; count];
-            for launch in both_ways(elements(count)) {
+            for launch in elements(count).ordered() {
                 // SAFETY: the arguments are those of the kernel, and as large as the sizes say.
                 expect(unsafe {
                     rope(
@@ -255,7 +251,7 @@ fn single_numbers() {
             .zip(b.chunks(columns))
             .flat_map(|(a, b)| [a, b].concat())
             .collect();
-        for launch in both_ways(elements(count)) {
+        for launch in elements(count).ordered() {
             for (gelu, activation) in [(0, Activation::Silu), (1, Activation::GeluTanh)] {
                 let (mut out, mut halves) = (vec![f32::NAN; count], vec![0xffffu16; count]);
                 let (c, n) = (columns as u32, count as u64);
