@@ -67,19 +67,17 @@ fi
 
 export CUDA_HOME=$root CUDA_PATH=$root PATH=$root/bin:$PATH CUDARC_CUDA_VERSION=13000
 export CUDAFORGE_THREADS=${CUDAFORGE_THREADS:-$(nproc)} CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target-cuda}
-# An explicit target keeps the flag out of build scripts, which are not meant to see it.
-settings=(
-    --config "build.target = \"$target\""
-    --config "target.$target.rustflags = [\"--cfg\", 'feature=\"dynamic-loading\"']"
-)
+# An explicit target keeps the flag out of build scripts, which are not meant to see it. By the environment, since clippy hears of nothing else.
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS
+export CARGO_BUILD_TARGET=$target
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS='--cfg feature="dynamic-loading"'
 
 if [ "${1:-}" = cargo ]; then
     shift
-    exec cargo "${settings[@]}" "$@"
+    exec cargo "$@"
 fi
 
-cargo "${settings[@]}" build --release --locked --features cuda
+cargo build --release --locked --features cuda
 binary=$CARGO_TARGET_DIR/$target/release/assize
 if readelf -d "$binary" | grep NEEDED | grep -iE 'cuda|nvidia|cublas|curand|nvrtc'; then
     echo "cuda: $binary is linked with a library of NVIDIA's and would not start without it" >&2

@@ -45,6 +45,10 @@ fn compile() -> Result<(), Box<dyn Error>> {
         format!("({architectures:?}, {intermediate:?} as Option<u32>)"),
     )?;
 
+    if let Some(capability) = candles_capability() {
+        println!("cargo:rustc-env=ASSIZE_CUDA_CAPABILITY={capability}");
+    }
+
     let nvcc = find_nvcc();
     let version = Command::new(&nvcc)
         .arg("--version")
@@ -132,6 +136,19 @@ fn architecture(chosen: &str) -> Result<u32, Box<dyn Error>> {
         )
         .into()),
     }
+}
+
+/// What candle compiles its own kernels for: what was chosen, or else what the first card of this machine has.
+fn candles_capability() -> Option<String> {
+    if let Ok(chosen) = env::var("CUDA_COMPUTE_CAP") {
+        return Some(chosen);
+    }
+    let asked = Command::new("nvidia-smi")
+        .args(["--query-gpu=compute_cap", "--format=csv,noheader"])
+        .output()
+        .ok()?;
+    let told = String::from_utf8(asked.stdout).ok()?;
+    Some(told.lines().next()?.trim().to_owned())
 }
 
 fn find_nvcc() -> PathBuf {

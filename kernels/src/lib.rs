@@ -38,6 +38,8 @@ pub mod profile;
 #[cfg(feature = "candle")]
 pub mod bridge;
 pub mod cuda;
+#[cfg(feature = "metal")]
+pub mod metal;
 
 /// Version of the arithmetic: raised whenever a bit of any result may be another than before, so that what was computed earlier and kept is not
 /// taken for what would be computed now (`tests/keep.rs` notices).

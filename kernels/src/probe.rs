@@ -89,10 +89,7 @@ pub fn usable(card: &Card) -> Result<(), Absent> {
 
 /// What candle's own kernels were compiled for: as its build script reads it.
 #[cfg(feature = "cuda")]
-const CANDLE: Option<&str> = match option_env!("ASSIZE_CUDA_CAPABILITY") {
-    Some(found) => Some(found),
-    None => option_env!("CUDA_COMPUTE_CAP"),
-};
+const CANDLE: Option<&str> = option_env!("ASSIZE_CUDA_CAPABILITY");
 
 /// Whether a card of such a capability runs both candle's kernels, which are for one, and ours, which are for several. Machine code of 8.0 runs on
 /// 8.6, but none of 9.0 on 8.9 or 10.0, and candle's from 9.0 on uses what later cards no longer have.

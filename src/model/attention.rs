@@ -81,9 +81,7 @@ impl Attention {
             None => (rotation, pass),
             Some(asking) => (&asking.rotation, &asking.pass),
         };
-        let keys = self.turned(keys, self.kv_heads, self.key_norm.as_ref(), rotation)?; // [T, kv_heads, head_dim]
-        let values = values.reshape(((), self.kv_heads, self.head_dim))?; // [T, kv_heads, head_dim]
-        cache.write(&keys, &values, pass)?;
+        self.keep(keys, values, rotation, pass, cache)?;
 
         let queries = self.turned(
             queries,
@@ -104,6 +102,33 @@ impl Attention {
             self.output.weight.activations(),
         )?; // [R, heads · head_dim]
         self.output.forward(&attended, None, residual)
+    }
+
+    /// Caches keys and values of rows of which none is needed further on.
+    pub(super) fn remember(
+        &self,
+        x: &Tensor,
+        norm: &Norm,
+        rotation: &Rotation,
+        pass: &Pass,
+        cache: &LayerCache,
+    ) -> Result<()> {
+        let [keys, values] = forward_many(x, norm, [&self.key, &self.value])?;
+        self.keep(keys, values, rotation, pass, cache)
+    }
+
+    /// Turns new keys, and writes both to the cache.
+    fn keep(
+        &self,
+        keys: Tensor,
+        values: Tensor,
+        rotation: &Rotation,
+        pass: &Pass,
+        cache: &LayerCache,
+    ) -> Result<()> {
+        let keys = self.turned(keys, self.kv_heads, self.key_norm.as_ref(), rotation)?; // [T, kv_heads, head_dim]
+        let values = values.reshape(((), self.kv_heads, self.head_dim))?; // [T, kv_heads, head_dim]
+        cache.write(&keys, &values, pass)
     }
 
     /// `[T, n · head_dim]` → `[T, n, head_dim]`, normed and turned.

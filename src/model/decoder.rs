@@ -167,6 +167,12 @@ impl Decoder {
             };
             let rotation = local.as_ref().filter(|_| layer.local).unwrap_or(&rotation);
             let last = index + 1 == self.layers.len();
+            if last && batch.outputs.is_empty() {
+                let norm = &layer.attention_norm;
+                layer.attention.remember(&x, norm, rotation, &pass, cache)?;
+                logits.clear();
+                return Ok(());
+            }
             let asking = match last && batch.outputs.len() < batch.tokens.len() {
                 true => Some(asking(batch, &positions, frequencies, device)?),
                 false => None,
@@ -187,10 +193,6 @@ impl Decoder {
                 asking.as_ref(),
                 cache,
             )?;
-            if batch.outputs.is_empty() && last {
-                logits.clear();
-                return Ok(());
-            }
             x = post(&layer.attention_post_norm, attended, &rest)?;
 
             let rest = x.clone();

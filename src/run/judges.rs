@@ -209,7 +209,7 @@ impl ModelFile {
             .saturating_mul(settings.max_batch.max(1))
             .saturating_mul(2);
         if let Some(free) = self.place.there.iter().map(|there| there.free).min() {
-            return Ok(self.fit(settings, free, most)?);
+            return self.fit(settings, free, most);
         }
         let page = page_bytes(&self.config, settings.kv_type()).max(1) as u64;
         let free = free_memory();

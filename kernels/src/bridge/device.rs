@@ -104,6 +104,11 @@ pub(super) fn write(
         Device::Cuda(_) => {
             crate::cuda::write_rows(keys, values, new_keys, new_values, pass.slots_there()?)
         }
+        #[cfg(feature = "metal")]
+        Device::Metal(_) => {
+            crate::metal::write_rows(keys, values, new_keys, new_values, pass.slots_there()?)
+        }
+        #[allow(unreachable_patterns)]
         _ => absent("the cache"),
     }
 }
@@ -113,6 +118,8 @@ pub(super) fn copy_page(cache: &Tensor, from: u32, to: u32) -> Result<()> {
     match cache.device() {
         #[cfg(feature = "cuda")]
         Device::Cuda(_) => crate::cuda::copy_page(cache, from, to),
+        #[cfg(feature = "metal")]
+        Device::Metal(_) => crate::metal::copy_page(cache, from, to),
         _ => {
             let page = cache.narrow(0, from as usize, 1)?.copy()?;
             cache.slice_set(&page, 0, to as usize)
@@ -142,6 +149,18 @@ pub(super) fn attention(
             made(out),
         )?
         .to_dtype(out),
+        #[cfg(feature = "metal")]
+        Device::Metal(_) => crate::metal::attention(
+            q,
+            caches[0],
+            caches[1],
+            &pass.spans,
+            scoring.scale,
+            scoring.window,
+            scoring.soft_cap,
+        )?
+        .to_dtype(out),
+        #[allow(unreachable_patterns)]
         _ => absent("attention"),
     }
 }

@@ -1,5 +1,7 @@
 // The kernels for the host, as a library that the tests load. Each function runs all blocks of a launch and answers null, or what went wrong.
 
+#include "../metal/host.h"
+
 #include "attention.cu"
 #include "dequantize.cu"
 #include "readout.cu"
@@ -8,11 +10,11 @@
 namespace {
 
 struct Launch {
-    u32 x, y, threads, bytes, falling;
+    u32 x, y, threads, bytes, order;
 };
 
 const char* run(const Launch& launch, const std::function<void()>& work) {
-    return host::launch({launch.x, launch.y, 1}, launch.threads, launch.bytes, launch.falling != 0, work);
+    return host::launch({launch.x, launch.y, 1}, launch.threads, launch.bytes, launch.order, work);
 }
 
 } // namespace
@@ -71,6 +73,15 @@ const char* host_argmax_masked(const Launch* launch, const float* logits, const 
 
 const char* host_dequantize(const Launch* launch, const u8* weights, void* out, u32 kind, u32 block, u32 bytes, u32 brief, u64 count) {
     return run(*launch, [&] { dequantize(weights, out, kind, block, bytes, brief, count); });
+}
+
+const char* host_metal_attend(const Launch* launch, const float* q, const u16* keys, const u16* values, const apple::Row* rows, const u32* pages,
+                              float* out, const apple::Shape* shape) {
+    return run(*launch, [&] { apple::attend(q, keys, values, rows, pages, out, *shape, {blockIdx.x, blockIdx.y}, threadIdx.x); });
+}
+
+const char* host_metal_write_rows(const Launch* launch, u16* cache, const float* rows, const u32* slots, const apple::Write* shape) {
+    return run(*launch, [&] { apple::write_rows(cache, rows, slots, *shape, {blockIdx.x, blockIdx.y}, threadIdx.x); });
 }
 
 /// Constants that `shapes.rs` and `paging.cuh` both have.

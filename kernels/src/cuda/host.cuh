@@ -1,7 +1,8 @@
 // Blocks of threads on the host: each thread of a block is a fiber, and one fiber runs until it waits for others.
 //
 // Made to find faults. Shared memory is poisoned before each block and ends in a guard; copies that a card would make later are made when they are
-// waited for, and not before; threads may be run in rising or in falling order, between which a race shows; threads that wait at different barriers
+// waited for, and not before; threads may be run in rising or in falling order,
+// in step or warp after warp, between which a race shows; threads that wait at different barriers
 // are an error. Linux alone. Knows no kernel.
 #pragma once
 
@@ -145,9 +146,12 @@ __attribute__((noinline)) inline void resume(unsigned index) {
     setcontext(&fiber.start);
 }
 
-/// Runs `work` for every thread of every block. Null where all went well, or what went wrong.
-inline const char* launch(Index grid, unsigned threads, size_t bytes, bool falling, const std::function<void()>& work) {
+/// Runs `work` for every thread of every block: in falling order where bit 0 of `order` is set, and each warp as far as it gets before the next one where
+/// bit 1 is. Null where all went well, or what went wrong.
+inline const char* launch(Index grid, unsigned threads, size_t bytes, unsigned order, const std::function<void()>& work) {
     if (threads == 0 || threads % 32 != 0 || threads > 1024) return "a block is no whole number of warps";
+    const bool falling = order & 1, eager = order & 2;
+    const unsigned each = eager ? 32 : threads;
     gridDim = grid;
     blockDim = {threads, 1, 1};
     block.work = &work;
@@ -174,17 +178,24 @@ inline const char* launch(Index grid, unsigned threads, size_t bytes, bool falli
             makecontext(&fiber.start, enter, 0);
         }
         for (unsigned left = threads; left > 0;) {
-            block.stirred = false;
-            for (unsigned i = 0; i < threads; i++) {
-                unsigned next = falling ? threads - 1 - i : i;
-                if (block.fibers[next].ended) continue;
-                resume(next);
-                if (block.fibers[next].ended) {
-                    left--;
-                    block.stirred = true;
-                }
+            bool moved = false;
+            for (unsigned part = 0; part < threads / each; part++) {
+                // An eager warp goes on until all its lanes wait for others.
+                do {
+                    block.stirred = false;
+                    for (unsigned i = part * each; i < (part + 1) * each; i++) {
+                        unsigned next = falling ? threads - 1 - i : i;
+                        if (block.fibers[next].ended) continue;
+                        resume(next);
+                        if (block.fibers[next].ended) {
+                            left--;
+                            block.stirred = true;
+                        }
+                    }
+                    moved = moved || block.stirred;
+                } while (eager && block.stirred);
             }
-            if (!block.stirred) return "threads wait at different barriers";
+            if (!moved) return "threads wait at different barriers";
         }
         for (const Fiber& fiber : block.fibers)
             for (const Copy& copy : fiber.copies)

@@ -48,12 +48,13 @@ fn check(heads: Heads, scoring: Scoring, size: f32, random: &mut Random) {
         How {
             warps: 1,
             stages: 1,
+            order: 2,
             ..PLAIN
         },
         How {
             warps: 8,
             stages: 2,
-            falling: true,
+            order: 3,
             ..PLAIN
         },
         How {
@@ -64,7 +65,7 @@ fn check(heads: Heads, scoring: Scoring, size: f32, random: &mut Random) {
         },
         How {
             processors: 4,
-            falling: true,
+            order: 1,
             ..PLAIN
         },
     ] {

@@ -35,7 +35,7 @@ pub struct How {
     pub warps: usize,
     pub stages: usize,
     pub processors: usize,
-    pub falling: bool,
+    pub order: u32,
     pub brief: bool,
 }
 
@@ -44,7 +44,7 @@ pub const PLAIN: How = How {
     warps: 4,
     stages: 2,
     processors: 1,
-    falling: false,
+    order: 0,
     brief: false,
 };
 
@@ -111,6 +111,11 @@ impl Batch {
         let range = page as usize * each..(page as usize + 1) * each;
         self.keys[range.clone()].fill(POISON);
         self.values[range].fill(POISON);
+    }
+
+    /// Keys and values.
+    pub fn caches(&self) -> [&[u16]; 2] {
+        [&self.keys, &self.values]
     }
 
     /// What each row should be.
@@ -193,7 +198,7 @@ impl Batch {
             }
             shape.stages = block.stages as u32;
             let mut launch = Launch::attend(block, items.len(), kv_heads);
-            launch.falling = u32::from(how.falling);
+            launch.order = how.order;
             // SAFETY: the tables are of these spans, whose pages the caches have, and the results are as large as the tables ask for.
             expect(unsafe {
                 attend(
@@ -215,7 +220,7 @@ impl Batch {
         if !tables.merges.is_empty() {
             let merge: HostMerge = function("host_merge");
             let mut launch = Launch::new(tables.merges.len(), heads, merge_threads(dim), 0);
-            launch.falling = u32::from(how.falling);
+            launch.order = how.order;
             // SAFETY: as above.
             expect(unsafe {
                 merge(

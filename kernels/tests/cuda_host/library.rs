@@ -28,11 +28,16 @@ pub struct Launch {
     pub threads: u32,
     /// Bytes of shared memory.
     pub bytes: u32,
-    /// Whether the last block and thread is the first to run.
-    pub falling: u32,
+    /// Bit 0: the last block and thread is the first to run. Bit 1: each warp goes as far as it gets before the next.
+    pub order: u32,
 }
 
 impl Launch {
+    /// In all orders.
+    pub fn ordered(self) -> [Launch; 4] {
+        [0, 1, 2, 3].map(|order| Launch { order, ..self })
+    }
+
     /// Rising, without shared memory.
     pub fn new(x: usize, y: usize, threads: usize, bytes: usize) -> Launch {
         Launch {
@@ -40,7 +45,7 @@ impl Launch {
             y: y as u32,
             threads: threads as u32,
             bytes: bytes as u32,
-            falling: 0,
+            order: 0,
         }
     }
 
@@ -64,7 +69,8 @@ pub struct Shape {
     pub stages: u32,
 }
 
-type Answer = *const c_char;
+/// Null, or what went wrong.
+pub type Answer = *const c_char;
 
 /// Types of the library's functions.
 pub type HostAttend = unsafe extern "C" fn(

@@ -10,4 +10,7 @@ mod common;
 mod attention;
 mod batch;
 mod library;
+mod metal;
+mod readout;
+mod rows;
 mod tables;
