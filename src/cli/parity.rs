@@ -25,7 +25,8 @@ use std::io::{Write as _, stdout};
 const BATCHES: [usize; 3] = [1, 7, 64];
 
 /// What a plan may lie off. The plain twins of a device's kernels, which round where a device does, have on SmolLM2-135M, against the exact logits:
-/// 7e-3 nats in the mean and 3e-2 at most in blocks, since activations have 8 bits there; 5e-4 and 3e-3 in bf16, with labels off by 2e-3.
+/// 7e-3 nats in the mean and 3e-2 at most in blocks, since activations have 8 bits there; 5e-4 and 3e-3 in bf16, 1e-4
+/// and 5e-4 in f16, and labels off by 2e-3 in both: keys and values in bf16 alone cost that. No plan keeps within 1e-3.
 #[derive(Clone, Copy)]
 struct Bounds {
     /// Nats in the mean.
@@ -41,7 +42,7 @@ impl Bounds {
         let (mean, most, label) = match plan {
             Plan::Quantized => (2e-2, 1e-1, 2e-2),
             Plan::Dense => (2e-3, 2e-2, 5e-3),
-            Plan::Half => (2e-4, 2e-3, 1e-3),
+            Plan::Half => (2e-4, 2e-3, 4e-3),
         };
         Bounds { mean, most, label }
     }
@@ -54,7 +55,7 @@ pub struct ParityArguments {
     /// with a --workload, the probabilities of each row's labels. With --device cpu, plain twins of a device's kernels compute.
     #[arg(long, conflicts_with_all = ["speed", "against", "mode"])]
     pub parity: bool,
-    /// With --parity, how far the probability of a label may lie off: by default 0.02, 0.005 and 0.001 in plans quantized, dense and half.
+    /// With --parity, how far the probability of a label may lie off: by default 0.02, 0.005 and 0.004 in plans quantized, dense and half.
     #[arg(long, value_name = "P", requires = "parity")]
     pub label_bound: Option<f64>,
 }
