@@ -187,6 +187,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         )?,
         order: rubrics::prompt_order(
             args.prompt_order,
+            mode,
             &args.traces,
             &rubrics,
             format,

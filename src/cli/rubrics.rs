@@ -5,7 +5,7 @@ use super::jury::contract_of;
 use super::style::Console;
 use crate::journal::{RubricDescription, RunDescription};
 use crate::judge::contracts::{Contract, mismatch};
-use crate::judge::{Format, PromptOrder, Rubric, prompt};
+use crate::judge::{Format, Mode, PromptOrder, Rubric, prompt};
 use crate::trace::{self, FieldMap, Item, TraceFormat};
 use crate::weights::fetch::Located;
 use anyhow::Result;
@@ -58,6 +58,7 @@ const PROBED: usize = 16;
 /// is part of what was run.
 pub(super) fn prompt_order(
     asked: OrderArgument,
+    mode: Mode,
     traces: &[PathBuf],
     rubrics: &[Rubric],
     format: Option<TraceFormat>,
@@ -86,7 +87,7 @@ pub(super) fn prompt_order(
     }
     let items = trace::open(traces, format, map.clone())?;
     let items: Vec<Item> = items.flatten().take(PROBED).collect();
-    let order = prompt::cheaper_order(rubrics, &items);
+    let order = prompt::cheaper_order(rubrics, &items, mode);
     let what = match order {
         PromptOrder::RubricFirst => "rubrics are computed once and items once for each",
         PromptOrder::ItemFirst => "an item is computed once for all rubrics",

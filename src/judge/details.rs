@@ -22,7 +22,7 @@ pub enum Details {
     /// Passages were judged one by one.
     Passages(Vec<Passage>),
     /// Steps of an agent were judged.
-    Trajectory(Trajectory),
+    Trajectory(Box<Trajectory>),
     /// Several judges were asked.
     Panel(Panel),
     /// A first judge was asked, and perhaps a second.

@@ -5,6 +5,8 @@
 //! that it can't contain, in parts of its own kind. Knows no token and no template.
 
 use super::digest::Digest;
+use super::formats::Manner;
+use super::formats::pointwise::Mode;
 use super::question::Question;
 use super::rubric::{Example, Level, Rubric, Shown};
 use crate::ask::{Message, Part, Role};
@@ -212,7 +214,7 @@ pub fn digest<'a>(questions: impl IntoIterator<Item = &'a Question<'a>>) -> Stri
 }
 
 /// Which order takes fewer characters over these items, each judged under all rubrics.
-pub fn cheaper_order(rubrics: &[Rubric], items: &[Item]) -> PromptOrder {
+pub fn cheaper_order(rubrics: &[Rubric], items: &[Item], mode: Mode) -> PromptOrder {
     let texts = |item: &Item| {
         let one = [&item.input, &item.answer, &item.answer_b, &item.reference];
         let lists = [&item.context, &item.answers];
@@ -225,18 +227,16 @@ pub fn cheaper_order(rubrics: &[Rubric], items: &[Item]) -> PromptOrder {
             .sum::<usize>()
     };
     let of_items: usize = items.iter().map(texts).sum();
-    let levels = |rubric: &Rubric| {
-        rubric
-            .levels
-            .iter()
-            .map(|level| level.description.len() + 8)
-            .sum::<usize>()
+    // What a rubric adds behind an item that comes first: itself and the rules of its reply.
+    let probe = super::formats::probe();
+    let manner = Manner {
+        mode,
+        ..Manner::default()
     };
     let of_rubrics: usize = rubrics
         .iter()
-        .map(|rubric| {
-            rubric.criterion.len() + 2 * rubric.question.len() + levels(rubric) + REPLY_RULES
-        })
+        .flat_map(|rubric| Question::pointwise(rubric, &probe, manner))
+        .map(|question| rubric(&question).len() + reply_rules(&question).len())
         .sum();
     // Rubric first computes an item once for each rubric; item first computes it once, and every rubric with it.
     match of_items * rubrics.len() > of_items + of_rubrics * items.len() {
@@ -244,9 +244,6 @@ pub fn cheaper_order(rubrics: &[Rubric], items: &[Item]) -> PromptOrder {
         false => PromptOrder::RubricFirst,
     }
 }
-
-/// About how many characters the rules of a reply take.
-const REPLY_RULES: usize = 500;
 
 fn opening(question: &Question<'_>) -> String {
     format!(
@@ -379,7 +376,6 @@ mod tests {
     use super::*;
     use crate::judge::formats::pointwise::tests::{item, rubric};
     use crate::judge::question::Question;
-    use crate::judge::{Manner, Mode};
 
     fn manner(reasons: bool, order: PromptOrder) -> Manner {
         Manner {

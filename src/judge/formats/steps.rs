@@ -261,13 +261,18 @@ impl Steps {
         details.comparison = compared.map(|(_, comparison)| comparison);
         let cost = Cost::of(answers);
         let made = |label: &str, expected, details| {
-            Verdict::made(label, expected, Details::Trajectory(details), cost)
+            Verdict::made(
+                label,
+                expected,
+                Details::Trajectory(Box::new(details)),
+                cost,
+            )
         };
         let verdict = match (outcome, passes) {
             (Some(opinion), _) => {
                 let mut verdict = Verdict::of(opinion, cost);
                 if details != details::Trajectory::default() {
-                    verdict.details = Some(Details::Trajectory(details));
+                    verdict.details = Some(Details::Trajectory(Box::new(details)));
                 }
                 verdict
             }
@@ -324,7 +329,7 @@ fn worst(steps: &[StepOpinion]) -> Option<(String, Option<f64>)> {
 
 fn outcome_name(outcome: &Outcome) -> &'static str {
     match outcome {
-        Outcome::Match { .. } => "match",
+        Outcome::Match => "match",
         Outcome::Diverged { .. } => "diverged",
         Outcome::StoppedEarly { .. } => "stopped_early",
         Outcome::Extra { .. } => "extra_steps",
