@@ -143,6 +143,20 @@ fn a_judge_that_fails_has_no_vote_and_is_told() {
     assert_eq!(outcome, Err(Unjudged::Asked(Failure::NonFiniteLogits)));
 }
 
+#[test]
+fn what_may_pass_decides_nothing() {
+    let short = Failure::ContextOverflow {
+        prompt: 9,
+        answer: 1,
+        context: 8,
+    };
+    let judges = [said(ONE), Err(short.clone()), said(ONE)];
+    let (outcome, _) = drive(&panel(Together::Majority, 3), "1", &judges);
+    assert_eq!(outcome, Err(Unjudged::Asked(short.clone())));
+    let (outcome, asked) = drive(&cascade(0.0), "1", &[Err(short.clone()), said(FIVE)]);
+    assert_eq!((outcome, asked), (Err(Unjudged::Asked(short)), vec![1, 0]));
+}
+
 fn cascade(audit: f64) -> Arc<dyn Format> {
     Arc::new(Cascade {
         first: format(),

@@ -103,6 +103,24 @@ fn a_ranking_finds_the_order_of_strength() {
     assert_eq!(verdict.tokens.prompt, 120);
 }
 
+#[test]
+fn a_ranking_without_a_strongest_answer_names_none() {
+    let format = format("format = \"ranking\"\n[pairwise]\ndecide = \"strict\"\n");
+    for answers in [["same", "same"], ["aa", "b"], ["b", "aa"]] {
+        let item = Item {
+            input: Some("q".into()),
+            answers: Some(answers.map(String::from).to_vec()),
+            ..Item::answered("1", "")
+        };
+        let verdict = judge_with(&format, item, &leaning).unwrap();
+        assert_eq!(
+            (verdict.label.as_str(), verdict.expected),
+            ("tie", Some(0.5)),
+            "{answers:?}"
+        );
+    }
+}
+
 /// Supported where the context has the words.
 fn support(ask: &Ask, labels: &[String]) -> Vec<f64> {
     if labels.len() == 5 {
@@ -428,4 +446,13 @@ fn what_an_evaluators_form_can_not_hold_is_a_failure_of_its_own() {
         Some(FailureKind::Contract),
         "{unjudged}"
     );
+    // A form without a tie is told before anything is paid for.
+    let manner = Manner {
+        contract: Some(Contract::PrometheusV2),
+        ..Manner::default()
+    };
+    let ties = script::rubric("format = \"pairwise\"\n[pairwise]\nties = true\n");
+    let format = formats::of(ties, manner).remove(0);
+    let (outcome, asks) = drive(&format, pair("x", "y"), &|_, _| panic!("a model was asked"));
+    assert!(asks.is_empty() && outcome.unwrap_err().to_string().contains("ties"));
 }

@@ -16,19 +16,17 @@ const PATIENCE: Duration = Duration::from_millis(1800);
 ///
 /// # Errors
 /// The signals can't be caught.
-pub(super) fn watch(console: Console, hint: String) -> Result<Arc<AtomicBool>> {
+pub(super) fn watch(console: Console, last_words: String) -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let set = flag.clone();
     ctrlc::set_handler(move || {
         if set.swap(true, Ordering::SeqCst) {
             std::process::exit(i32::from(INTERRUPTED));
         }
-        let hint = hint.clone();
+        let last_words = last_words.clone();
         std::thread::spawn(move || {
             std::thread::sleep(PATIENCE);
-            console.say(format!(
-                "\ninterrupted: what was settled is kept, the rest is not judged\n\nhint: {hint}"
-            ));
+            console.say(format!("\ninterrupted: {last_words}"));
             std::process::exit(i32::from(INTERRUPTED));
         });
     })?;

@@ -4,15 +4,15 @@ use super::Globals;
 use super::devices;
 use super::engine::EngineArguments;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
-use super::fetch::Bar;
 use super::interrupt;
 use super::jury::{Further, JuryArguments, Kin};
 use super::layouts::{self, Keeper, LayoutCache};
 use super::meter::Meter;
+use super::model::{find_model, load};
 use super::profile;
 use super::rubrics::{self, OrderArgument};
 use super::shots::ShotsArguments;
-use super::style::{Console, bytes};
+use super::style::Console;
 use crate::journal::{
     Journal, ModelDescription, RunDescription, SettingsDescription, VerdictCache,
 };
@@ -23,16 +23,15 @@ use crate::run::feed::{Fed, feed};
 use crate::run::keep::Keep;
 use crate::run::profile::{Profile, Profiling};
 use crate::run::replicas::Answering;
-use crate::run::{JudgeSettings, Loaded, Memory, ModelFile, Pipeline};
+use crate::run::{ModelFile, Pipeline};
 use crate::trace::{self, FieldMap, TraceFormat};
 use crate::weights;
-use crate::weights::fetch::{FetchOptions, Located, locate};
-use crate::weights::manifest::{self, Kind};
+use crate::weights::manifest;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Arguments of `assize judge`.
 #[derive(Clone, Debug, clap::Args)]
@@ -171,12 +170,13 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         )
         .into());
     };
-    let family = format!("{} {}", args.model, file_name(located.path()));
+    let mut judges = vec![args.model.clone(), file_name(located.path())];
+    judges.extend(args.jury.also.iter().chain(&args.jury.cascade).cloned());
     let mode = match args.mode {
         ModeArgument::Rationale => Mode::Rationale,
         ModeArgument::ScoreOnly => Mode::ScoreOnly,
     };
-    let manner = Manner {
+    let mut manner = Manner {
         mode,
         contract: rubrics::contract(
             args.contract.as_deref(),
@@ -185,18 +185,25 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
             &rubrics,
             console,
         )?,
-        order: rubrics::prompt_order(
-            args.prompt_order,
-            mode,
-            &args.traces,
-            &rubrics,
-            format,
-            &map,
-            console,
-        )?,
         seed: args.seed,
+        ..Manner::default()
     };
-    let further = args.jury.find(model.place(), globals, console)?;
+    manner.order = rubrics::prompt_order(
+        args.prompt_order,
+        manner,
+        &args.traces,
+        &rubrics,
+        format,
+        &map,
+        console,
+    )?;
+    let further = args.jury.find(
+        args.contract.as_deref(),
+        &rubrics,
+        model.place(),
+        globals,
+        console,
+    )?;
     let jury = args.jury.seat(&args.model, rubrics, manner, &further)?;
     let formats = jury.formats;
     let grammars = mode == Mode::Rationale
@@ -268,7 +275,10 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         "to go on, run: {}",
         interrupt::resume_command(&args.traces, &folder)
     );
-    let interrupted = interrupt::watch(*console, hint.clone())?;
+    let interrupted = interrupt::watch(
+        *console,
+        format!("what was settled is kept, the rest is not judged\n\nhint: {hint}"),
+    )?;
     let total = total.map(|total| total * formats.len());
     let mut meter = Meter::new(total, globals.quiet);
     let mut engine = Answering::new(loaded.engine, loaded.others, &settings);
@@ -318,7 +328,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
         interrupt: &interrupted,
         grace: Duration::from_millis(1000),
     };
-    let mut kin = Kin::new(&family, *console);
+    let mut kin = Kin::new(judges.iter().map(String::as_str), *console);
     let items = traces.take(limit).inspect(move |item| kin.see(item));
     let whole = |path: &PathBuf| path.as_os_str() != "-" && path.is_file();
     let items: Box<dyn Iterator<Item = Fed>> = match args.traces.iter().all(whole) {
@@ -398,51 +408,6 @@ fn no_item() -> Fault {
     )
 }
 
-/// Finds the model, fetching it where that is needed and allowed.
-pub(super) fn find_model(name: &str, globals: &Globals, console: &Console) -> Result<Located> {
-    if name == manifest::DEFAULT {
-        let evaluators = manifest::all()
-            .iter()
-            .filter(|manifest| manifest.kind == Kind::Evaluator);
-        let names: Vec<&str> = evaluators.map(|manifest| manifest.name.as_str()).collect();
-        console.say(format!(
-            "{name} is a small general model; evaluators made for the job: {} (--model NAME)",
-            names.join(", ")
-        ));
-    }
-    let bar = Bar::new(globals.quiet);
-    let options = FetchOptions::from_environment(globals.offline, &bar)?;
-    Ok(locate(name, &options)?)
-}
-
-/// Reads the weights, and says what that took and what the cache may take.
-pub(super) fn load(
-    model: ModelFile,
-    settings: &JudgeSettings,
-    memory: &Memory,
-    console: &Console,
-    threads: usize,
-) -> Result<Loaded> {
-    let began = Instant::now();
-    let path = model.path().display().to_string();
-    let there = devices::there(model.place(), memory);
-    let loaded = model.load(settings, memory, None).with_context(|| path)?;
-    let how = if loaded.mapped { "mapped" } else { "read" };
-    let free = memory
-        .free
-        .map(|free| format!(" of {} free", bytes(free)))
-        .unwrap_or_default();
-    console.say(format!(
-        "model {how} in {:.1} s: weights {}, KV cache up to {}{free} ({} tokens), {threads} threads, {}{there}",
-        began.elapsed().as_secs_f64(),
-        bytes(loaded.weight_bytes as u64),
-        bytes(memory.cache),
-        memory.tokens(),
-        instruction_set(),
-    ));
-    Ok(loaded)
-}
-
 /// Prints what the run found: a table, or the verdict lines and one summary object.
 fn report(
     rubrics: &[&Rubric],
@@ -490,8 +455,4 @@ fn file_name(path: &Path) -> String {
         .unwrap_or(path.as_os_str())
         .to_string_lossy()
         .into_owned()
-}
-
-fn instruction_set() -> String {
-    assize_kernels::isa().name().into()
 }

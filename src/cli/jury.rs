@@ -2,11 +2,12 @@
 
 use super::Globals;
 use super::fault::Fault;
-use super::judge::{find_model, load};
 use super::layouts::{self, LayoutCache};
+use super::model::{find_model, load};
 use super::style::Console;
 use crate::journal::{FurtherModel, ModelDescription};
 use crate::judge::contracts::Contract;
+use crate::judge::rules::{FormatName, TrajectoryTask};
 use crate::judge::{Cascade, Format, Manner, Member, Panel, Rubric, Thresholds, Together, formats};
 use crate::run::devices::Place;
 use crate::run::replicas::Answering;
@@ -29,22 +30,22 @@ pub struct JuryArguments {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32))]
     pub samples: u8,
     /// Entropy of a panel's votes, in nats, above which an item is marked for review.
-    #[arg(long, value_name = "NATS", default_value_t = 0.5, value_parser = within::<0, 10>)]
+    #[arg(long, value_name = "NATS", default_value_t = 0.5, requires = "panel", value_parser = within::<0, 10>)]
     pub review_above: f64,
     /// A larger model, which judges what the first is not sure of.
     #[arg(long, value_name = "MODEL")]
     pub cascade: Option<String>,
     /// Margin below which the first judge is not sure, from 0 to 1.
-    #[arg(long, value_name = "P", default_value_t = 0.5, value_parser = within::<0, 1>)]
+    #[arg(long, value_name = "P", default_value_t = 0.5, requires = "cascade", value_parser = within::<0, 1>)]
     pub least_margin: f64,
     /// Entropy above which it is not sure, in nats.
-    #[arg(long, value_name = "NATS", value_parser = within::<0, 10>)]
+    #[arg(long, value_name = "NATS", requires = "cascade", value_parser = within::<0, 10>)]
     pub most_entropy: Option<f64>,
     /// Mass on the labels below which it is not sure, from 0 to 1.
-    #[arg(long, value_name = "P", default_value_t = 0.5, value_parser = within::<0, 1>)]
+    #[arg(long, value_name = "P", default_value_t = 0.5, requires = "cascade", value_parser = within::<0, 1>)]
     pub least_mass: f64,
     /// Share of the items that both judges of a cascade are shown, from 0 to 1.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.05, value_parser = within::<0, 1>)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05, requires = "cascade", value_parser = within::<0, 1>)]
     pub audit: f64,
 }
 
@@ -110,31 +111,78 @@ impl JuryArguments {
             let hint = "give the rubric a temperature: [decoding] temperature = 0.7";
             return Err(Fault::usage(message, hint).into());
         }
-        let (Some(_), [first, others @ ..]) = (self.panel, rubrics) else {
+        let refuse = |message: String, hint: &str| Err(Fault::usage(message, hint).into());
+        // A cascade looks at the one reading behind a verdict; these formats have none, or several.
+        let read = |rubric: &&Rubric| match rubric.format {
+            FormatName::Pointwise | FormatName::Classify | FormatName::Pairwise => true,
+            FormatName::Trajectory => is_outcome(rubric),
+            FormatName::Ranking | FormatName::Claims | FormatName::Rag => false,
+        };
+        if let (Some(_), Some(rubric)) =
+            (&self.cascade, rubrics.iter().find(|rubric| !read(rubric)))
+        {
+            let (id, format) = (&rubric.id, rubric.format.name());
+            let message =
+                format!("a cascade can't tell how sure a verdict of rubric \"{id}\" ({format}) is");
+            return refuse(
+                message,
+                "use it with pointwise, classify, pairwise or an outcome",
+            );
+        }
+        let (Some(panel), [first, others @ ..]) = (self.panel, rubrics) else {
             return Ok(());
         };
-        if let Some(other) = others.iter().find(|other| other.labels() != first.labels()) {
+        // The label of these is the level nearest to their expected score; that of others is decided in another way.
+        let levelled = |rubric: &&Rubric| match rubric.format {
+            FormatName::Pointwise | FormatName::Classify => true,
+            FormatName::Trajectory => is_outcome(rubric),
+            _ => false,
+        };
+        if let (PanelArgument::Mean, Some(rubric)) =
+            (panel, rubrics.iter().find(|rubric| !levelled(rubric)))
+        {
             let message = format!(
-                "the rubrics \"{}\" and \"{}\" have other labels, so their votes can't be counted together",
+                "a mean is no verdict of the format {}",
+                rubric.format.name()
+            );
+            return refuse(message, "use --panel majority or unanimous");
+        }
+        let like = |other: &&Rubric| {
+            let same = (first.format, first.labels(), first.values());
+            same == (other.format, other.labels(), other.values())
+                && other.format != FormatName::Rag
+        };
+        if let Some(other) = others.iter().find(|other| !like(other)) {
+            let message = format!(
+                "the rubrics \"{}\" and \"{}\" have other labels, values or formats, so their votes can't be counted together",
                 first.id, other.id
             );
-            let hint = "leave --panel out to judge under each by itself";
-            return Err(Fault::usage(message, hint).into());
+            return refuse(message, "leave --panel out to judge under each by itself");
         }
         Ok(())
     }
 
-    /// Finds the further models and opens their files.
+    /// Finds the further models and opens their files. Each is asked in its own form, which `asked`, given for the run, would not say.
     pub fn find(
         &self,
+        asked: Option<&str>,
+        rubrics: &[Rubric],
         place: &Place,
         globals: &Globals,
         console: &Console,
     ) -> Result<Vec<Further>> {
         let names = self.also.iter().chain(&self.cascade);
+        if let (Some(form), Some(name)) = (asked, names.clone().next()) {
+            let message = format!("--contract {form}, and {name} besides");
+            let hint = "leave --contract out: each model is asked in its own form";
+            return Err(Fault::usage(message, hint).into());
+        }
         names
             .map(|name| {
                 let located = find_model(name, globals, console)?;
+                if let Some(contract) = contract_of(&located)? {
+                    fits(contract, rubrics)?;
+                }
                 let file = ModelFile::open(located.path(), located.template())
                     .with_context(|| located.path().display().to_string())?
                     .compute_on(place.clone());
@@ -297,6 +345,26 @@ impl Further {
     }
 }
 
+/// Whether the whole of a trajectory is judged.
+fn is_outcome(rubric: &Rubric) -> bool {
+    let task = rubric.trajectory.task;
+    matches!(task, TrajectoryTask::Outcome | TrajectoryTask::Both)
+}
+
+/// Refuses rubrics whose examples a form has no place for.
+pub fn fits(contract: Contract, rubrics: &[Rubric]) -> Result<()> {
+    match rubrics.iter().find(|rubric| !rubric.examples.is_empty()) {
+        None => Ok(()),
+        Some(rubric) => {
+            let (form, id) = (contract.name(), &rubric.id);
+            let message = format!(
+                "rubric \"{id}\" has examples, and the form of {form} has no place for them"
+            );
+            Err(Fault::usage(message, "leave the examples out, or use --contract json").into())
+        }
+    }
+}
+
 /// The form that a model was trained on, as its manifest says; none for the general one.
 pub fn contract_of(located: &Located) -> Result<Option<Contract>> {
     match located.manifest {
@@ -327,32 +395,34 @@ fn family(name: &str) -> Option<&'static str> {
 
 /// Looks for items that a judge's own family has made: models prefer what is like themselves.
 pub struct Kin {
-    family: Option<&'static str>,
+    families: Vec<&'static str>,
     console: Console,
     told: bool,
 }
 
 impl Kin {
-    /// Of a judge by what it is called.
-    pub fn new(judge: &str, console: Console) -> Kin {
+    /// Of judges by what they are called.
+    pub fn new<'a>(judges: impl IntoIterator<Item = &'a str>, console: Console) -> Kin {
         Kin {
-            family: family(judge),
+            families: judges.into_iter().filter_map(family).collect(),
             console,
             told: false,
         }
     }
 
-    /// Warns at the first item of the judge's family.
+    /// Warns at the first item of a judge's family.
     pub fn see(&mut self, item: &Result<Item, ItemError>) {
         let generator = item
             .as_ref()
             .ok()
             .and_then(|item| item.generator.as_deref());
-        let theirs = generator.and_then(family);
-        if let (false, Some(family), true) = (self.told, self.family, theirs == self.family) {
+        let Some(family) = generator.and_then(family) else {
+            return;
+        };
+        if !self.told && self.families.contains(&family) {
             self.told = true;
             self.console.say(format!(
-                "warning: answers were made by models of the judge's own family ({family}), which judges tend to prefer"
+                "warning: answers were made by models of a judge's own family ({family}), which judges tend to prefer"
             ));
         }
     }

@@ -97,7 +97,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     if let (Some(positive), Some(table)) = (positive, &findings.confusion)
         && !table.labels().contains(&canonical(positive))
     {
-        let known = table.labels().join(", ");
+        let known = plain(&table.labels().join(", "));
         return Err(Fault::usage(
             format!("--positive {positive}: no label or verdict says that"),
             format!("the labels are {known}"),

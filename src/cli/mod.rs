@@ -14,6 +14,7 @@ pub mod jury;
 pub mod layouts;
 pub mod measure;
 pub mod meter;
+pub mod model;
 pub mod models;
 pub mod parity;
 pub mod profile;

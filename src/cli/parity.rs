@@ -4,7 +4,7 @@ use super::Globals;
 use super::bench::Args;
 use super::devices;
 use super::fault::{Fault, SOME_FAILED};
-use super::judge::find_model;
+use super::model::find_model;
 use super::style::Console;
 use crate::ask::{Answer, Answerer, Ask, Failure};
 use crate::model::batch::Forward;

@@ -5,8 +5,8 @@ use super::devices;
 use super::engine::EngineArguments;
 use super::fault::{Fault, INTERRUPTED, SOME_FAILED};
 use super::interrupt;
-use super::judge::{find_model, load};
 use super::layouts::{self, LayoutCache};
+use super::model::{find_model, load};
 use super::rubrics;
 use super::style::Console;
 use crate::judge::attacks::{ATTACKS, Aim};
@@ -100,7 +100,7 @@ pub fn run(args: &Args, globals: &Globals, console: &Console) -> Result<u8> {
     let mut engine = Answering::new(loaded.engine, loaded.others, &settings);
     let interrupted = interrupt::watch(
         *console,
-        "nothing is kept of an attack; run it again".into(),
+        "nothing is kept of an attack\n\nhint: run it again".into(),
     )?;
 
     let aim = Aim {

@@ -1,11 +1,12 @@
 //! The rubrics of a run: read, told apart, and what of a prompt comes first.
 
 use super::fault::Fault;
-use super::jury::contract_of;
+use super::jury::{contract_of, fits};
 use super::style::Console;
 use crate::journal::{RubricDescription, RunDescription};
 use crate::judge::contracts::{Contract, mismatch};
-use crate::judge::{Format, Mode, PromptOrder, Rubric, prompt};
+use crate::judge::rules::FormatName;
+use crate::judge::{Format, Manner, PromptOrder, Rubric, prompt};
 use crate::trace::{self, FieldMap, Item, TraceFormat};
 use crate::weights::fetch::Located;
 use anyhow::Result;
@@ -58,13 +59,21 @@ const PROBED: usize = 16;
 /// is part of what was run.
 pub(super) fn prompt_order(
     asked: OrderArgument,
-    mode: Mode,
+    manner: Manner,
     traces: &[PathBuf],
     rubrics: &[Rubric],
     format: Option<TraceFormat>,
     map: &FieldMap,
     console: &Console,
 ) -> Result<PromptOrder> {
+    // An evaluator's own form has its own order.
+    if let Some(contract) = manner.contract {
+        if asked == OrderArgument::ItemFirst {
+            let message = format!("the form of {} has its own order", contract.name());
+            return Err(Fault::usage(message, "leave --prompt-order out").into());
+        }
+        return Ok(PromptOrder::RubricFirst);
+    }
     match asked {
         OrderArgument::RubricFirst => return Ok(PromptOrder::RubricFirst),
         OrderArgument::ItemFirst => {
@@ -87,7 +96,7 @@ pub(super) fn prompt_order(
     }
     let items = trace::open(traces, format, map.clone())?;
     let items: Vec<Item> = items.flatten().take(PROBED).collect();
-    let order = prompt::cheaper_order(rubrics, &items, mode);
+    let order = prompt::cheaper_order(rubrics, &items, manner.mode);
     let what = match order {
         PromptOrder::RubricFirst => "rubrics are computed once and items once for each",
         PromptOrder::ItemFirst => "an item is computed once for all rubrics",
@@ -136,14 +145,19 @@ pub(super) fn contract(
         }
         (None, _) => contract_of(located)?,
     };
-    if let (Some(contract), Some(rubric)) = (
-        contract,
-        rubrics.iter().find(|rubric| !rubric.examples.is_empty()),
-    ) {
-        let (form, id) = (contract.name(), &rubric.id);
-        let message =
-            format!("rubric \"{id}\" has examples, and the form of {form} has no place for them");
-        return Err(Fault::usage(message, "leave the examples out, or use --contract json").into());
+    if let Some(contract) = contract {
+        fits(contract, rubrics)?;
+        let general = |rubric: &&Rubric| {
+            use FormatName::{Claims, Rag, Trajectory};
+            matches!(rubric.format, Claims | Rag | Trajectory)
+        };
+        if let Some(rubric) = rubrics.iter().find(general) {
+            console.say(format!(
+                "warning: the form of {} has no place for what the format {} asks, which is asked in the general form",
+                contract.name(),
+                rubric.format.name()
+            ));
+        }
     }
     Ok(contract)
 }

@@ -4,7 +4,7 @@ use super::Globals;
 use super::bench::{Args, rounded};
 use super::devices;
 use super::fault::Fault;
-use super::judge::find_model;
+use super::model::find_model;
 use super::style::Console;
 use crate::model::batch::Forward as _;
 use crate::model::cache::KvType;

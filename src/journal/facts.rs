@@ -38,6 +38,8 @@ pub enum Facts {
         agree: Option<bool>,
         /// Tokens of each judge.
         cost: [usize; 2],
+        /// What is counted of the verdict itself.
+        inner: Option<Box<Facts>>,
     },
 }
 
@@ -69,6 +71,7 @@ impl Facts {
                     _ => None,
                 },
                 cost: cascade.cost,
+                inner: cascade.inner.as_deref().and_then(Facts::of).map(Box::new),
             }),
             Details::Ranking(_) | Details::Passages(_) | Details::Trajectory(_) => None,
         }

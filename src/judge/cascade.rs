@@ -117,12 +117,15 @@ impl Asked {
         }
         let reason = match &outcome {
             Ok(verdict) => self.cascade.thresholds.miss(verdict),
-            // What can't be posed can't be posed to anybody.
-            Err(Unjudged::Asked(Failure::Interrupted)) => None,
+            // What may pass is tried again, and what can't be posed can't be posed to anybody.
+            Err(unjudged) if unjudged.may_pass() => None,
             Err(Unjudged::Asked(_) | Unjudged::NoClaims) => Some("failure"),
             Err(_) => None,
         };
-        let reason = reason.or_else(|| (self.audited && outcome.is_ok()).then_some("audit"));
+        // A check asks nobody, so there is nothing to compare.
+        let judged = |verdict: &Verdict| !matches!(verdict.details, Some(Details::Check(_)));
+        let audited = self.audited && outcome.as_ref().is_ok_and(judged);
+        let reason = reason.or_else(|| audited.then_some("audit"));
         if reason.is_none() {
             return Step::settled(outcome.map(|verdict| self.told(verdict, 0, None, None)));
         }
@@ -138,7 +141,7 @@ impl Asked {
         let first = self.first.take();
         let sure = self.handed_on == Some("audit");
         match (first, outcome) {
-            (_, Err(Unjudged::Asked(Failure::Interrupted))) => Err(Failure::Interrupted.into()),
+            (_, Err(unjudged)) if unjudged.may_pass() => Err(unjudged),
             (Some(Ok(first)), second) if sure => {
                 let second = second.ok();
                 Ok(self.told(first, 0, None, second.as_ref()))

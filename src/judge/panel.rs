@@ -82,7 +82,10 @@ impl Format for Panel {
         let members = self.members.iter();
         members
             .fold(start, |digest, member| {
-                digest.field(&member.name).field(member.format.wording())
+                digest
+                    .field(&member.name)
+                    .field(member.format.rubric().digest())
+                    .field(member.format.wording())
             })
             .hex()
     }
@@ -155,11 +158,10 @@ impl Panel {
     /// # Errors
     /// [`Unjudged::Panel`] where there is no verdict to be had from them; the failure itself where no member has one.
     pub fn rule(&self, outcomes: &[Result<Verdict, Unjudged>]) -> Result<Verdict, Unjudged> {
-        if let Some(interrupted) = outcomes
-            .iter()
-            .find(|outcome| **outcome == Err(Unjudged::Asked(Failure::Interrupted)))
-        {
-            return interrupted.clone();
+        // What may pass, such as a shortage of memory, decides nothing: the item is tried again.
+        let passing = |outcome: &&Result<Verdict, Unjudged>| matches!(outcome, Err(unjudged) if unjudged.may_pass());
+        if let Some(passing) = outcomes.iter().find(passing) {
+            return passing.clone();
         }
         let verdicts: Vec<&Verdict> = outcomes.iter().flatten().collect();
         if let (true, Some(Err(unjudged))) = (verdicts.is_empty(), outcomes.first()) {
@@ -171,6 +173,11 @@ impl Panel {
             Together::Mean => self.nearest(&verdicts)?,
             Together::Unanimous => match &votes[..] {
                 [(label, _)] if verdicts.len() == outcomes.len() => label.clone(),
+                [_] => {
+                    let failed = outcomes.len() - verdicts.len();
+                    let reason = format!("{failed} of {} judges failed", outcomes.len());
+                    return Err(Unjudged::Panel(reason));
+                }
                 _ => {
                     let told: Vec<String> = votes
                         .iter()

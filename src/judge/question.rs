@@ -163,12 +163,21 @@ impl<'a> Question<'a> {
             question: &question,
             grades: &grades,
         };
-        let rationale = self.reasons.then_some(self.decoding().rationale_chars);
+        let rationale = self.reasons.then(|| self.decoding().rationale_chars());
         let posed = under.contract.pose(&case, rationale);
         let posed = posed.map_err(|error| Unjudged::Contract {
             contract: under.contract.name(),
             reason: error.to_string(),
         })?;
+        if posed.labels != self.labels() {
+            return Err(Unjudged::Contract {
+                contract: under.contract.name(),
+                reason: format!(
+                    "it has the labels {} and no others; leave ties out, or use --contract json",
+                    posed.labels.join(", ")
+                ),
+            });
+        }
         if !posed.forged.is_empty() {
             tracing::info!(
                 item = item.line,
@@ -183,15 +192,15 @@ impl<'a> Question<'a> {
     fn decoding(&self) -> DecodingSettings {
         let own = &self.rubric.decoding;
         match &self.under {
-            Some(under) if *own == DecodingSettings::default() => {
+            Some(under) => {
                 let sampling = under.contract.sampling();
                 DecodingSettings {
-                    max_tokens: sampling.max_tokens,
-                    rationale_chars: sampling.rationale_chars,
+                    max_tokens: own.max_tokens.or(Some(sampling.max_tokens)),
+                    rationale_chars: own.rationale_chars.or(Some(sampling.rationale_chars)),
                     ..own.clone()
                 }
             }
-            _ => own.clone(),
+            None => own.clone(),
         }
     }
 
@@ -209,8 +218,8 @@ impl<'a> Question<'a> {
                 temperature: decoding.temperature,
                 top_p: decoding.top_p,
                 max_tokens: match self.reasons {
-                    true => decoding.max_tokens,
-                    false => decoding.max_tokens.min(BARE_REPLY),
+                    true => decoding.max_tokens(),
+                    false => decoding.max_tokens().min(BARE_REPLY),
                 },
                 seed,
             },
@@ -227,7 +236,7 @@ impl<'a> Question<'a> {
         let mut fields = Vec::new();
         if self.reasons {
             let value = FieldValue::Text {
-                max_chars: decoding.rationale_chars,
+                max_chars: decoding.rationale_chars(),
             };
             fields.push(field("rationale", value));
             for quotes in &self.evidence {

@@ -89,10 +89,10 @@ pub struct DecodingSettings {
     pub temperature: f32,
     /// Nucleus mass, above 0 and up to 1.
     pub top_p: f32,
-    /// Most tokens of the whole answer.
-    pub max_tokens: usize,
-    /// Longest rationale, in characters.
-    pub rationale_chars: usize,
+    /// Most tokens of the whole answer, where the rubric says so.
+    pub max_tokens: Option<usize>,
+    /// Longest rationale, in characters, where the rubric says so.
+    pub rationale_chars: Option<usize>,
     /// Most quotes.
     pub quotes: usize,
     /// Longest quote, in characters.
@@ -104,11 +104,23 @@ impl Default for DecodingSettings {
         DecodingSettings {
             temperature: 0.0,
             top_p: 1.0,
-            max_tokens: 640,
-            rationale_chars: 240,
+            max_tokens: None,
+            rationale_chars: None,
             quotes: 2,
             quote_chars: 120,
         }
+    }
+}
+
+impl DecodingSettings {
+    /// Most tokens of the whole answer.
+    pub fn max_tokens(&self) -> usize {
+        self.max_tokens.unwrap_or(640)
+    }
+
+    /// Longest rationale, in characters.
+    pub fn rationale_chars(&self) -> usize {
+        self.rationale_chars.unwrap_or(240)
     }
 }
 
@@ -228,8 +240,8 @@ impl Rubric {
         digest
             .field(decoding.temperature.to_le_bytes())
             .field(decoding.top_p.to_le_bytes())
-            .field((decoding.max_tokens as u64).to_le_bytes())
-            .field((decoding.rationale_chars as u64).to_le_bytes())
+            .field(format!("{:?}", decoding.max_tokens))
+            .field(format!("{:?}", decoding.rationale_chars))
             .field((decoding.quotes as u64).to_le_bytes())
             .field((decoding.quote_chars as u64).to_le_bytes())
             .field(self.mass_threshold.to_le_bytes())

@@ -72,6 +72,14 @@ pub fn check(mut rubric: Rubric, lines: &Lines) -> Result<Rubric, RubricError> {
             "leave scale and [[level]] out",
         ));
     }
+    let stepwise = rubric.trajectory.task == TrajectoryTask::Steps;
+    if rubric.format == FormatName::Trajectory && stepwise && rubric.values().is_none() {
+        return Err(RubricError::new(
+            lines.scale,
+            "the worst step can't be told among labels without values",
+            "give every [[level]] a value = …",
+        ));
+    }
     let bare = matches!(rubric.format, FormatName::Pointwise | FormatName::Classify);
     if let (false, Some(line)) = (bare, lines.examples.first()) {
         let format = rubric.format.name();

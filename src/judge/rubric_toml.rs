@@ -93,6 +93,7 @@ pub fn parse(text: &str) -> Result<Rubric, RubricError> {
         lines.levels.push(table.line);
         levels.push(level(&table)?);
     }
+    rules_toml::own_tables(&root, format)?;
     let pairwise = rules_toml::pairwise(&root)?;
     let scale = rules_toml::levels(&root, format, scale, &pairwise, &mut levels)?;
     let checks = rules_toml::checks(&root, &levels)?;
@@ -200,9 +201,9 @@ fn decoding(root: &Table<'_>) -> Result<(DecodingSettings, usize), RubricError> 
     if let Some(value) = table.number("top_p")? {
         settings.top_p = value as f32;
     }
+    settings.max_tokens = table.count("max_tokens", 16, 16_384)?;
+    settings.rationale_chars = table.count("rationale_chars", 1, 8_000)?;
     let counts = [
-        ("max_tokens", &mut settings.max_tokens, 16, 16_384),
-        ("rationale_chars", &mut settings.rationale_chars, 1, 8_000),
         ("quotes", &mut settings.quotes, 0, 32),
         ("quote_chars", &mut settings.quote_chars, 8, 2_000),
     ];

@@ -79,6 +79,25 @@ pub(super) fn levels(
     }
 }
 
+/// Refuses the tables of other formats, which would say nothing.
+pub(super) fn own_tables(root: &Table<'_>, format: FormatName) -> Result<(), RubricError> {
+    let owners: [(&'static str, &[FormatName]); 3] = [
+        ("pairwise", &[FormatName::Pairwise, FormatName::Ranking]),
+        ("claims", &[FormatName::Claims]),
+        ("trajectory", &[FormatName::Trajectory]),
+    ];
+    for (name, formats) in owners {
+        if root.sub(name)?.is_some() && !formats.contains(&format) {
+            return Err(RubricError::new(
+                root.line_of(name),
+                format!("[{name}] says nothing in the format {}", format.name()),
+                format!("leave it out, or add format = \"{}\"", formats[0].name()),
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// `weight`.
 pub(super) fn weight(root: &Table<'_>) -> Result<Option<f64>, RubricError> {
     match root.number("weight")? {
@@ -101,7 +120,8 @@ pub(super) fn pairwise(root: &Table<'_>) -> Result<PairwiseRules, RubricError> {
     if let Some(ties) = table.flag("ties")? {
         rules.ties = ties;
     }
-    if table.word("decide", &["strict", "weighted"])? == Some("weighted") {
+    let decide = table.word("decide", &["strict", "weighted"])?;
+    if decide == Some("weighted") {
         rules.decide = Decide::Weighted;
     }
     if let Some(band) = table.within("band", 0.0, 50.0)? {
@@ -109,6 +129,13 @@ pub(super) fn pairwise(root: &Table<'_>) -> Result<PairwiseRules, RubricError> {
     }
     let prior = table.within("prior", -50.0, 50.0)?;
     match (table.word("orders", &["both", "one"])?, prior) {
+        (Some("one"), _) if decide == Some("strict") => {
+            return Err(RubricError::new(
+                table.line_of("decide"),
+                "a strict decision needs both orders",
+                "use decide = \"weighted\", or orders = \"both\"",
+            ));
+        }
         (Some("one"), prior) => {
             rules.orders = Orders::One {
                 prior: prior.unwrap_or(0.0),

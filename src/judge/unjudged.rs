@@ -61,6 +61,16 @@ impl From<Failure> for Unjudged {
 }
 
 impl Unjudged {
+    /// Whether the same item may well be judged when it is tried again: it was interrupted, memory was short, or the fault was ours.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Unjudged::Asked(
+                Failure::Interrupted | Failure::Engine(_) | Failure::ContextOverflow { .. }
+            )
+        )
+    }
+
     /// A field that the item does not have.
     pub fn missing(field: &'static str, item: &Item) -> Unjudged {
         Unjudged::Missing {

@@ -5,7 +5,7 @@ use super::tally::Tally;
 use crate::journal::{Facts, Row, RowOutcome};
 use crate::judge::Rubric;
 use crate::judge::rubric::Scale;
-use crate::judge::rules::FormatName;
+use crate::judge::rules::{FormatName, TrajectoryTask};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -40,8 +40,11 @@ impl Summary {
         let mut summary = Summary {
             judged: 0,
             labels: match rubric.format {
-                // Its label is the number of an answer.
+                // Its label is the number of an answer, or the name of an agent.
                 FormatName::Ranking => Vec::new(),
+                FormatName::Trajectory if rubric.trajectory.task == TrajectoryTask::Attribution => {
+                    Vec::new()
+                }
                 _ => rubric
                     .labels()
                     .into_iter()
@@ -52,7 +55,7 @@ impl Summary {
             low_mass: Vec::new(),
             failures: BTreeMap::new(),
             checked: 0,
-            tally: Tally::default(),
+            tally: Tally::new(rubric.pairwise.band),
             expected: expected_name(rubric),
         };
         let (mut total, mut valued) = (0.0, 0usize);

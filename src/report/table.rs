@@ -39,7 +39,7 @@ pub fn table<'a>(rows: impl Iterator<Item = &'a Row>, expected: &str, width: usi
                 ..
             } => [
                 named(row),
-                label.clone(),
+                plain(label),
                 number(expected),
                 format!("{}{}", number(mass), if *low_mass { " low" } else { "" }),
                 plain(rationale.as_deref().unwrap_or_default()),

@@ -9,6 +9,8 @@ use std::fmt::Write as _;
 /// Counts over the items of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
+    /// Of a pair's mean log-odds, in nats.
+    band: f64,
     pairs: Vec<Orders>,
     /// Pairs that were asked in one order.
     single: usize,
@@ -26,6 +28,14 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Of a rubric whose pairs tie within this band.
+    pub fn new(band: f64) -> Tally {
+        Tally {
+            band,
+            ..Tally::default()
+        }
+    }
+
     /// Counts one verdict.
     pub fn add(&mut self, facts: &Facts) {
         match facts {
@@ -63,7 +73,11 @@ impl Tally {
                 handed_on,
                 agree,
                 cost,
+                inner,
             } => {
+                if let Some(inner) = inner {
+                    self.add(inner);
+                }
                 self.cascades[usize::from(*settled_by > 0)] += 1;
                 if let Some(reason) = handed_on {
                     *self.handed_on.entry(reason.clone()).or_default() += 1;
@@ -95,7 +109,7 @@ impl Tally {
     }
 
     fn prior(&self) -> Option<(Prior, Option<Kept>)> {
-        let band = Band::new(0.0).ok()?;
+        let band = Band::new(self.band).ok()?;
         Some((
             Prior::estimate(&self.pairs)?,
             Prior::kept(&self.pairs, band),
@@ -133,6 +147,14 @@ impl Tally {
                     percent(kept.debiased, kept.orders)
                 );
             }
+        }
+        if self.single > 0 {
+            let [_, weighted] = self.decided;
+            let _ = writeln!(
+                text,
+                "  one order  {} pairs, {weighted} decided",
+                self.single
+            );
         }
         if self.claims.iter().any(|count| *count > 0) {
             let [supported, contradicted, not_found] = self.claims;
@@ -190,13 +212,19 @@ impl Tally {
                 "pairs".into(),
                 json!({
                     "both_orders": self.pairs.len(),
-                    "one_order": self.single,
                     "flipped": self.flipped,
                     "first_wins": { "a_first": a, "b_first": b },
                     "decided": { "strict": self.decided[0], "weighted": self.decided[1] },
                     "order_prior": prior.log_odds,
                     "one_order_agrees": kept,
                 }),
+            );
+        }
+        if self.single > 0 {
+            let decided = self.decided[1];
+            object.insert(
+                "one_order".into(),
+                json!({ "pairs": self.single, "decided": decided }),
             );
         }
         if self.claims.iter().any(|count| *count > 0) {

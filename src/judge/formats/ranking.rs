@@ -20,6 +20,9 @@ const MOST: usize = 100;
 /// too.
 const PRIOR: f64 = 1.0;
 
+/// Log-strengths that are no further apart are equal: a fit settles to about this.
+const EQUAL: f64 = 1e-9;
+
 /// Ranking under one rubric.
 #[derive(Clone, Debug)]
 pub struct Ranking {
@@ -117,7 +120,12 @@ impl Ranking {
             pairs,
             possible: count * (count - 1) / 2,
         };
-        let label = (best + 1).to_string();
+        // Where nobody is ahead, the first of equals is not the strongest.
+        let gap = strengths.log_strengths[best] - strengths.log_strengths[others];
+        let label = match gap > EQUAL {
+            true => (best + 1).to_string(),
+            false => "tie".to_string(),
+        };
         let cost = Cost::of(answers);
         Ok(Verdict::made(
             &label,
