@@ -267,6 +267,7 @@ fn a_run_with_a_bad_line_ends_resumes_and_is_guarded() {
         keys,
         [
             "item",
+            "rubric",
             "key",
             "label",
             "expected",

@@ -218,6 +218,8 @@ fn a_panel_and_a_cascade_go_past_several_models() {
         TEST_MODEL,
         "--least-margin",
         "1",
+        "--least-mass",
+        "0",
         "--out",
         "cascade",
     ]);
@@ -235,6 +237,8 @@ fn a_panel_and_a_cascade_go_past_several_models() {
         TEST_MODEL,
         "--least-margin",
         "1",
+        "--least-mass",
+        "0",
         "--out",
         "cascade",
     ]);
