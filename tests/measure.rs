@@ -273,3 +273,57 @@ fn bad_files_exit_with_2_and_a_mend() {
         "warning: people gave labels that the judge can't give: good\n"
     );
 }
+
+#[test]
+fn one_rubric_of_several_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let of = |rubric: &str, label: &str| {
+        line("a", label, 0.5, &["pass", "fail"]).replace(
+            "\"key\":\"k-a\"",
+            &format!("\"rubric\":\"{rubric}\",\"key\":\"k-{rubric}\""),
+        )
+    };
+    std::fs::write(path.join("both.jsonl"), of("r", "pass") + &of("s", "fail")).unwrap();
+    std::fs::write(path.join("labels.csv"), "id,label\na,pass\n").unwrap();
+    check(
+        path,
+        &["measure", "both.jsonl", "--labels", "labels.csv"],
+        2,
+        "",
+        "error: line 2 of both.jsonl: a second verdict of item \"a\"\n\n\
+         hint: verdicts are matched by item: name one rubric with --of (r, s)\n",
+    );
+    let accuracy = |rubric: &str| {
+        let output = common::assize()
+            .current_dir(path)
+            .args([
+                "measure",
+                "both.jsonl",
+                "--labels",
+                "labels.csv",
+                "--json",
+                "--of",
+                rubric,
+            ])
+            .output()
+            .unwrap();
+        let found: Value = serde_json::from_str(&common::stdout_of(&output)).unwrap();
+        found["accuracy"]["value"].as_f64()
+    };
+    assert_eq!((accuracy("r"), accuracy("s")), (Some(1.0), Some(0.0)));
+    check(
+        path,
+        &[
+            "measure",
+            "both.jsonl",
+            "--labels",
+            "labels.csv",
+            "--of",
+            "t",
+        ],
+        2,
+        "",
+        "error: both.jsonl: no verdict is of rubric \"t\"\n\nhint: its rubrics are r, s\n",
+    );
+}

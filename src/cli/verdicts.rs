@@ -101,10 +101,15 @@ pub fn read(path: &Path, rubric: Option<&str>, fields: &[&str]) -> Result<Verdic
                     "line {number} of {shown}: a second verdict of item {:?}",
                     row.item
                 ),
-                format!(
-                    "verdicts are matched by item: name one rubric with --of ({})",
-                    named(&rubrics)
-                ),
+                match &rubrics[..] {
+                    [] | [_] => {
+                        "verdicts are matched by item: give one run of one rubric at a time".into()
+                    }
+                    several => {
+                        let known = named(several);
+                        format!("verdicts are matched by item: name one rubric with --of ({known})")
+                    }
+                },
             ));
         }
         let line = Line { row, fields: kept };

@@ -1,6 +1,6 @@
 //! Evaluator contracts: the prompt that a model was trained to judge by, and the form in which it answers.
 //!
-//! A [`Contract`] turns a [`Case`] into messages and a [`Shape::Written`](crate::ask::Shape::Written), and reads the
+//! A [`Contract`] turns a [`Case`] into messages and a [`Shape::Written`], and reads the
 //! answer back. It knows no model, no file of a run and no verdict. The general form, asked and answered as JSON, is
 //! `judge/prompt`'s; here it has only its name.
 //!
