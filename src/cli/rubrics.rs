@@ -6,7 +6,7 @@ use super::style::Console;
 use crate::journal::{RubricDescription, RunDescription};
 use crate::judge::contracts::{Contract, mismatch};
 use crate::judge::rules::FormatName;
-use crate::judge::{Format, Manner, PromptOrder, Rubric, prompt};
+use crate::judge::{Format, Manner, PromptOrder, Rubric, order};
 use crate::trace::{self, FieldMap, Item, TraceFormat};
 use crate::weights::fetch::Located;
 use anyhow::Result;
@@ -96,16 +96,16 @@ pub(super) fn prompt_order(
     }
     let items = trace::open(traces, format, map.clone())?;
     let items: Vec<Item> = items.flatten().take(PROBED).collect();
-    let order = prompt::cheaper_order(rubrics, &items, manner.mode);
-    let what = match order {
+    let chosen = order::cheaper_order(rubrics, &items, manner.mode);
+    let what = match chosen {
         PromptOrder::RubricFirst => "rubrics are computed once and items once for each",
         PromptOrder::ItemFirst => "an item is computed once for all rubrics",
     };
     console.say(format!(
         "prompts are {}: {what} (--prompt-order)",
-        order.name()
+        chosen.name()
     ));
-    Ok(order)
+    Ok(chosen)
 }
 
 /// Reads and checks a rubric.

@@ -5,33 +5,12 @@
 //! that it can't contain, in parts of its own kind. Knows no token and no template.
 
 use super::digest::Digest;
-use super::formats::Manner;
-use super::formats::pointwise::Mode;
+use super::order::PromptOrder;
 use super::question::Question;
 use super::rubric::{Example, Level, Rubric, Shown};
 use crate::ask::{Message, Part, Role};
 use crate::trace::Item;
 use std::fmt::Write as _;
-
-/// What stands first in a prompt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PromptOrder {
-    /// The rubric: the same for all items.
-    #[default]
-    RubricFirst,
-    /// The item: the same for all rubrics.
-    ItemFirst,
-}
-
-impl PromptOrder {
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            PromptOrder::RubricFirst => "rubric-first",
-            PromptOrder::ItemFirst => "item-first",
-        }
-    }
-}
 
 /// The texts that the judge is shown, each under its name.
 #[derive(Clone, Debug, Default)]
@@ -213,38 +192,6 @@ pub fn digest<'a>(questions: impl IntoIterator<Item = &'a Question<'a>>) -> Stri
     digest.hex()
 }
 
-/// Which order takes fewer characters over these items, each judged under all rubrics.
-pub fn cheaper_order(rubrics: &[Rubric], items: &[Item], mode: Mode) -> PromptOrder {
-    let texts = |item: &Item| {
-        let one = [&item.input, &item.answer, &item.answer_b, &item.reference];
-        let lists = [&item.context, &item.answers];
-        let one = one.into_iter().flatten().map(String::len).sum::<usize>();
-        one + lists
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(String::len)
-            .sum::<usize>()
-    };
-    let of_items: usize = items.iter().map(texts).sum();
-    // What a rubric adds behind an item that comes first: itself and the rules of its reply.
-    let probe = super::formats::probe();
-    let manner = Manner {
-        mode,
-        ..Manner::default()
-    };
-    let of_rubrics: usize = rubrics
-        .iter()
-        .flat_map(|rubric| Question::pointwise(rubric, &probe, manner))
-        .map(|question| rubric(&question).len() + reply_rules(&question).len())
-        .sum();
-    // Rubric first computes an item once for each rubric; item first computes it once, and every rubric with it.
-    match of_items * rubrics.len() > of_items + of_rubrics * items.len() {
-        true => PromptOrder::ItemFirst,
-        false => PromptOrder::RubricFirst,
-    }
-}
-
 fn opening(question: &Question<'_>) -> String {
     format!(
         "You are a strict and fair judge. {}, and you reply with JSON only.\n",
@@ -375,7 +322,7 @@ fn reply(question: &Question<'_>, example: &Example) -> String {
 mod tests {
     use super::*;
     use crate::judge::formats::pointwise::tests::{item, rubric};
-    use crate::judge::question::Question;
+    use crate::judge::{Manner, Mode};
 
     fn manner(reasons: bool, order: PromptOrder) -> Manner {
         Manner {

@@ -12,7 +12,7 @@ pub mod steps;
 
 use super::contracts::Contract;
 use super::evaluation::Format;
-use super::prompt::PromptOrder;
+use super::order::PromptOrder;
 use super::rubric::Rubric;
 use super::rules::FormatName;
 use crate::trace::Item;
