@@ -213,7 +213,7 @@ fn a_panel_and_a_cascade_go_past_several_models() {
         assert_eq!(all["panel"]["members"][1]["expected"], one["expected"]);
         assert_eq!(all["panel"]["range"], 0.0);
     }
-    let (cascade, summary) = judge(&[
+    let handing_on = [
         "--cascade",
         TEST_MODEL,
         "--least-margin",
@@ -222,7 +222,8 @@ fn a_panel_and_a_cascade_go_past_several_models() {
         "0",
         "--out",
         "cascade",
-    ]);
+    ];
+    let (cascade, summary) = judge(&handing_on);
     assert_eq!(summary["cascade"]["settled_by_second"], 3);
     for (one, all) in alone.iter().zip(&cascade) {
         assert_eq!(
@@ -232,16 +233,7 @@ fn a_panel_and_a_cascade_go_past_several_models() {
         assert_eq!(all["cascade"]["handed_on"], "margin");
     }
     // Running it again resumes: every decision is read back from the journal.
-    let again = judge(&[
-        "--cascade",
-        TEST_MODEL,
-        "--least-margin",
-        "1",
-        "--least-mass",
-        "0",
-        "--out",
-        "cascade",
-    ]);
+    let again = judge(&handing_on);
     assert_eq!(
         (again.0, &again.1["cascade"]),
         (cascade, &summary["cascade"])

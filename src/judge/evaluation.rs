@@ -116,6 +116,50 @@ impl Gathered {
     }
 }
 
+/// What the answers to all questions of an evaluation say together.
+type Rule = Box<dyn FnOnce(&[Answer]) -> Result<Verdict, Unjudged> + Send>;
+
+/// Asks all questions at once and rules when every answer is there; settles at once where they can't be posed, or there is none.
+pub fn ask_all(
+    asks: Result<Vec<Ask>, Unjudged>,
+    rule: impl FnOnce(&[Answer]) -> Result<Verdict, Unjudged> + Send + 'static,
+) -> (Box<dyn Evaluation>, Step) {
+    match asks {
+        Err(unjudged) => (Box::new(Nothing), Step::settled(Err(unjudged))),
+        Ok(asks) if asks.is_empty() => (Box::new(Nothing), Step::settled(rule(&[]))),
+        Ok(asks) => {
+            let asked = Asked {
+                gathered: Gathered::new(0, asks.len()),
+                rule: Some(Box::new(rule)),
+            };
+            (Box::new(asked), Step::Ask(posed(0, asks)))
+        }
+    }
+}
+
+/// An evaluation whose questions were all asked.
+struct Asked {
+    gathered: Gathered,
+    /// There until it has ruled.
+    rule: Option<Rule>,
+}
+
+impl Evaluation for Asked {
+    fn answer(&mut self, slot: usize, answer: Result<Answer, Failure>) -> Step {
+        let Some(answers) = self.gathered.take(slot, answer) else {
+            return Step::Ask(Vec::new());
+        };
+        let Some(rule) = self.rule.take() else {
+            return Step::Ask(Vec::new());
+        };
+        Step::settled(
+            answers
+                .map_err(Unjudged::from)
+                .and_then(|answers| rule(&answers)),
+        )
+    }
+}
+
 /// An evaluation that can't ask anything: it was settled when it began.
 pub struct Nothing;
 

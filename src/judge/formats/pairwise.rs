@@ -1,8 +1,7 @@
 //! Pairwise judging: two answers, in both orders unless the rubric asks for one.
 
 use super::pair::Pair;
-use crate::ask::{Answer, Failure};
-use crate::judge::evaluation::{Evaluation, Format, Gathered, Nothing, Step};
+use crate::judge::evaluation::{self, Evaluation, Format, Step};
 use crate::judge::rubric::Rubric;
 use crate::judge::unjudged::Unjudged;
 use crate::judge::{Manner, prompt};
@@ -50,37 +49,6 @@ impl Format for Pairwise {
 
     fn begin(self: Arc<Self>, item: Arc<Item>) -> (Box<dyn Evaluation>, Step) {
         let asks = self.pair(&item).and_then(|pair| pair.asks());
-        let count = asks.as_ref().map_or(0, Vec::len);
-        let step = Step::all(asks);
-        match step {
-            Step::Settled(_) => (Box::new(Nothing), step),
-            Step::Ask(_) => {
-                let gathered = Gathered::new(0, count);
-                let asked = Asked {
-                    format: self,
-                    item,
-                    gathered,
-                };
-                (Box::new(asked), step)
-            }
-        }
-    }
-}
-
-/// An item whose orders were asked.
-struct Asked {
-    format: Arc<Pairwise>,
-    item: Arc<Item>,
-    gathered: Gathered,
-}
-
-impl Evaluation for Asked {
-    fn answer(&mut self, slot: usize, answer: Result<Answer, Failure>) -> Step {
-        let Some(answers) = self.gathered.take(slot, answer) else {
-            return Step::Ask(Vec::new());
-        };
-        let answers = answers.map_err(Unjudged::from);
-        let ruled = answers.and_then(|answers| self.format.pair(&self.item)?.verdict(&answers));
-        Step::settled(ruled)
+        evaluation::ask_all(asks, move |answers| self.pair(&item)?.verdict(answers))
     }
 }

@@ -1,9 +1,9 @@
 //! Passages: each passage of a context is judged by itself.
 
 use super::pointwise::Mode;
-use crate::ask::{Answer, Failure};
+use crate::ask::Answer;
 use crate::judge::details::Passage;
-use crate::judge::evaluation::{Evaluation, Format, Gathered, Nothing, Step};
+use crate::judge::evaluation::{self, Evaluation, Format, Step};
 use crate::judge::prompt::{self, Sections};
 use crate::judge::question::{self, Question};
 use crate::judge::rubric::Rubric;
@@ -88,37 +88,8 @@ impl Format for Passages {
                 let seed = question::seed(self.manner.seed, &item, &["passage", passage]);
                 self.question(&item, passage)?.ask(seed)
             };
-            passages.iter().map(ask).collect::<Result<Vec<_>, _>>()
+            passages.iter().map(ask).collect()
         });
-        let count = asks.as_ref().map_or(0, Vec::len);
-        let step = Step::all(asks);
-        match step {
-            Step::Settled(_) => (Box::new(Nothing), step),
-            Step::Ask(_) => {
-                let asked = Asked {
-                    format: self,
-                    item,
-                    gathered: Gathered::new(0, count),
-                };
-                (Box::new(asked), step)
-            }
-        }
-    }
-}
-
-/// An item whose passages were asked.
-struct Asked {
-    format: Arc<Passages>,
-    item: Arc<Item>,
-    gathered: Gathered,
-}
-
-impl Evaluation for Asked {
-    fn answer(&mut self, slot: usize, answer: Result<Answer, Failure>) -> Step {
-        let Some(answers) = self.gathered.take(slot, answer) else {
-            return Step::Ask(Vec::new());
-        };
-        let answers = answers.map_err(Unjudged::from);
-        Step::settled(answers.and_then(|answers| self.format.rule(&self.item, &answers)))
+        evaluation::ask_all(asks, move |answers| self.rule(&item, answers))
     }
 }

@@ -1,9 +1,9 @@
 //! Ranking: several answers, pair by pair in both orders, brought into one order of strength.
 
 use super::pair::Pair;
-use crate::ask::{Answer, Failure};
+use crate::ask::Answer;
 use crate::judge::details::{self, RankedPair};
-use crate::judge::evaluation::{Evaluation, Format, Gathered, Nothing, Step, posed};
+use crate::judge::evaluation::{self, Evaluation, Format, Step};
 use crate::judge::question;
 use crate::judge::rubric::Rubric;
 use crate::judge::unjudged::Unjudged;
@@ -158,39 +158,11 @@ impl Format for Ranking {
             }
             Ok((schedule, asks))
         };
-        match begun() {
-            Err(unjudged) => (Box::new(Nothing), Step::settled(Err(unjudged))),
-            Ok((schedule, asks)) => {
-                let gathered = Gathered::new(0, asks.len());
-                let asked = Asked {
-                    format: self,
-                    item,
-                    schedule,
-                    gathered,
-                };
-                (Box::new(asked), Step::Ask(posed(0, asks)))
-            }
-        }
-    }
-}
-
-/// An item whose pairs were asked.
-struct Asked {
-    format: Arc<Ranking>,
-    item: Arc<Item>,
-    schedule: Vec<[usize; 2]>,
-    gathered: Gathered,
-}
-
-impl Evaluation for Asked {
-    fn answer(&mut self, slot: usize, answer: Result<Answer, Failure>) -> Step {
-        let Some(answers) = self.gathered.take(slot, answer) else {
-            return Step::Ask(Vec::new());
+        let (schedule, asks) = match begun() {
+            Ok((schedule, asks)) => (schedule, Ok(asks)),
+            Err(unjudged) => (Vec::new(), Err(unjudged)),
         };
-        let answers = answers.map_err(Unjudged::from);
-        let ruled =
-            answers.and_then(|answers| self.format.rule(&self.item, &self.schedule, &answers));
-        Step::settled(ruled)
+        evaluation::ask_all(asks, move |answers| self.rule(&item, &schedule, answers))
     }
 }
 

@@ -5,9 +5,9 @@
 //! prompt as judged text, and never among the instructions.
 
 use super::pointwise::Mode;
-use crate::ask::{Answer, Ask, Failure};
+use crate::ask::{Answer, Ask};
 use crate::judge::details::{self, Comparison, StepOpinion};
-use crate::judge::evaluation::{Evaluation, Format, Gathered, Nothing, Step};
+use crate::judge::evaluation::{self, Evaluation, Format, Step};
 use crate::judge::expected::{self, Expected, Outcome};
 use crate::judge::prompt::{self, Sections};
 use crate::judge::question::{self, Question};
@@ -355,43 +355,10 @@ impl Format for Steps {
     }
 
     fn begin(self: Arc<Self>, item: Arc<Item>) -> (Box<dyn Evaluation>, Step) {
-        let begun = || {
-            let shown = self.shown(&item)?;
+        let asks = self.shown(&item).and_then(|shown| {
             self.comparison(&item, &shown)?;
             self.asks(&item, &shown)
-        };
-        match begun() {
-            Ok(asks) if asks.is_empty() => {
-                let settled = Step::settled(self.rule(&item, &[]));
-                (Box::new(Nothing), settled)
-            }
-            Err(unjudged) => (Box::new(Nothing), Step::settled(Err(unjudged))),
-            Ok(asks) => {
-                let gathered = Gathered::new(0, asks.len());
-                let waiting = Waiting {
-                    format: self,
-                    item,
-                    gathered,
-                };
-                (Box::new(waiting), Step::all(Ok(asks)))
-            }
-        }
-    }
-}
-
-/// A trace whose questions were asked.
-struct Waiting {
-    format: Arc<Steps>,
-    item: Arc<Item>,
-    gathered: Gathered,
-}
-
-impl Evaluation for Waiting {
-    fn answer(&mut self, slot: usize, answer: Result<Answer, Failure>) -> Step {
-        let Some(answers) = self.gathered.take(slot, answer) else {
-            return Step::Ask(Vec::new());
-        };
-        let answers = answers.map_err(Unjudged::from);
-        Step::settled(answers.and_then(|answers| self.format.rule(&self.item, &answers)))
+        });
+        evaluation::ask_all(asks, move |answers| self.rule(&item, answers))
     }
 }
